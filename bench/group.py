@@ -6,6 +6,7 @@
     one host     three processes on loopback
     no loss      three network namespaces over veth and a bridge, in packets of an Ethernet frame's size
     0.1 %, 1 %   the same, and the bridge drops this share of the packets, independently for each receiver
+    with a key   the same, with every datagram encrypted and authenticated
 
 The rate is that of the slowest member. There are three busy processes: on a machine with two cores, or one that is busy
 otherwise, look at the CPU time per event of the sender and of a reader. Namespaces need root, `ip` and `nft`.
@@ -19,11 +20,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import msgspec
 
@@ -37,6 +43,8 @@ AHEAD = 3.0
 """The goal, as a multiple of that."""
 KEPT_AT_LOSS = 0.5
 """The goal at 1 % loss, as a share of the loss-free rate."""
+KEPT_WITH_KEY = 0.85
+"""The goal with a key, as a share of the rate without one."""
 MEMBERS = 3
 SIZE = 1_000
 TIMEOUT_S = 60.0
@@ -49,11 +57,14 @@ class Case(msgspec.Struct, frozen=True):
     events: int
     loss_permille: float | None = None
     """None for loopback, where nothing is dropped."""
+    has_key: bool = False
 
 
 CASES = (
     Case("one host", 400_000),
+    Case("one host, with a key", 400_000, has_key=True),
     Case("veth, no loss", 100_000, 0),
+    Case("veth, no loss, with a key", 100_000, 0, has_key=True),
     Case("veth, 0.1 % loss", 100_000, 1),
     Case("veth, 1 % loss", 100_000, 10),
 )
@@ -108,7 +119,17 @@ def command(case: Case, number: int, lan: Namespaces | None) -> list[str]:
     words += ["--group", "239.75.78.85:7476", "--members", str(MEMBERS)]
     words += ["--events", str(case.events), "--size", str(SIZE)]
     words += ["--sender"] if number == 0 else []
+    words += ["--key-file", str(key_file())] if case.has_key else []
     return words if lan is None else lan.command(number, *words)
+
+
+@cache
+def key_file() -> Path:
+    """A file with a key for this run."""
+    path = Path(tempfile.mkdtemp(prefix="bench-group-")) / "keys"
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(32))
+    return path
 
 
 def measure(cases: list[Case], rounds: int, seconds: float) -> Found:
@@ -151,6 +172,12 @@ def verdicts(found: Found) -> Iterator[Verdict]:
         kept = float(f"{statistics.median(one.per_s / other.per_s for one, other in pairs):.3g}")
         title = f"group at 1 % loss: ≥ {KEPT_AT_LOSS:g} of its loss-free rate (JGroups: 0.07)"
         yield Verdict(title, kept, kept >= KEPT_AT_LOSS)
+    for name in found:
+        if keyed := found.get(f"{name}, with a key"):
+            pairs = zip(keyed, found[name], strict=True)
+            kept = float(f"{statistics.median(one.per_s / other.per_s for one, other in pairs):.3g}")
+            title = f"group, {name}: ≥ {KEPT_WITH_KEY:g} of its rate with a key"
+            yield Verdict(title, kept, kept >= KEPT_WITH_KEY)
     lost = sum(one.lost for results in found.values() for one in results)
     yield Verdict("group: events lost or out of order", lost, lost == 0)
 
@@ -184,7 +211,10 @@ def main() -> None:
         left_out = [case.name for case in cases if case.loss_permille is not None]
         cases = [case for case in cases if case.loss_permille is None]
         sys.stdout.write(f"skipped: {', '.join(left_out)}: {why}\n")
-    found = measure(cases, args.rounds, args.seconds)
+    try:
+        found = measure(cases, args.rounds, args.seconds)
+    finally:
+        shutil.rmtree(key_file().parent)
     sys.stdout.write("\n".join(show(found)) + "\n")
     judged = list(verdicts(found))
     for verdict in judged:

@@ -46,7 +46,7 @@ async def complete(group: Group, members: int) -> None:
 async def member(args: argparse.Namespace) -> None:
     settings = GroupSettings(discover_s=0.3)
     udp = UdpConfig(group=args.group, interface=args.interface)
-    async with Group.join("bench", udp=udp, settings=settings) as group:
+    async with Group.join("bench", udp=udp, settings=settings, key_file=args.key_file) as group:
         for warning in group.warnings:
             sys.stderr.write(f"{warning}\n")
         await complete(group, args.members)
@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--interface", required=True)
+    parser.add_argument("--key-file", default="")
     parser.add_argument("--sender", dest="is_sender", action="store_true")
     uvloop.run(member(parser.parse_args()))
 

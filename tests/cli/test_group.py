@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +73,66 @@ def test_events_sent_with_a_node_reach_its_subscribers_and_its_ledger() -> None:
         ledger = at_node(url, "ledger")
         assert "group/robots" in ledger.stdout
         assert ledger.returncode == 0
+
+
+# -- keys
+
+
+def key(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*REKNIT, "key", *arguments], capture_output=True, text=True, timeout=150)
+
+
+def test_a_key_is_created_replaced_and_never_shown(tmp_path: Path) -> None:
+    file = str(tmp_path / "keys")
+    first = key("create", file).stdout.split()[1]
+    assert os.stat(file).st_mode & 0o777 == 0o600
+    second = key("add", file).stdout.split()[1]
+    assert key("list", file).stdout == f"{first}\tused\n{second}\taccepted\n"
+    assert key("use", file, second).returncode == 0
+    assert key("list", file).stdout == f"{second}\tused\n{first}\taccepted\n"
+    assert key("remove", file, first).returncode == 0
+    done = key("list", file)
+    assert done.stdout == f"{second}\tused\n"
+    secret = Path(file).read_text().splitlines()[1].split()[0]
+    assert secret not in done.stdout
+    assert os.stat(file).st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["keys"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["create"], "exists; `reknit group key add"),
+        (["use", "00000000"], "has no key 00000000; it has"),
+        (["remove", "00000000"], "has no key 00000000; it has"),
+    ],
+)
+def test_a_wrong_order_for_a_key_changes_nothing(tmp_path: Path, arguments: list[str], why: str) -> None:
+    file = tmp_path / "keys"
+    name = key("create", str(file)).stdout.split()[1]
+    before = file.read_text()
+    command, *rest = arguments
+    done = key(command, str(file), *rest)
+    assert done.returncode == 1
+    assert why in done.stderr
+    done = key("remove", str(file), name)
+    assert "is the only key" in done.stderr
+    assert file.read_text() == before
+
+
+def test_members_with_a_key_file_reach_each_other(tmp_path: Path) -> None:
+    file = str(tmp_path / "keys")
+    key("create", file)
+    command = [*REKNIT, "join", "sealed", "--count", "1", "--address", ADDRESS, "--key-file", file]
+    with start_tied(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stderr is not None
+        try:
+            while "joined" not in (line := reader.stderr.readline()):
+                assert line, "it ended before it joined"
+            assert reknit("members", "sealed").returncode == 1
+            assert len(reknit("members", "sealed", "--key-file", file).stdout.splitlines()) == 1
+            assert reknit("send", "sealed", "hello", "--as", "a", "--key-file", file).returncode == 0
+            assert reader.stdout.read() == "a\thello\n"
+        finally:
+            reader.kill()

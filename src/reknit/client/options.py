@@ -13,6 +13,7 @@ import msgspec
 from reknit.batch import PRIORITY_DEFAULT
 from reknit.checkpoint import Checkpoint
 from reknit.config import MulticastSettings
+from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.protocol.subscribe.subscriber import LossReport
 
 OnLost = Callable[[LossReport], None]
@@ -58,3 +59,5 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     discard_own: bool = False
     is_given: bool = False
     is_journaled: bool = True
+    keys: SharedKeys | None = None
+    """The keys that the members share, in place of those of `group.key_file` or the environment."""

@@ -14,6 +14,7 @@ from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
 from reknit.client.group.group import Group, topic_of, transport_of
 from reknit.client.group.journal import GroupJournal
+from reknit.client.group.keys import GroupKeys
 from reknit.client.message_router import MessageRouter
 from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions
 from reknit.client.publish.outcomes import OutcomePublisher
@@ -323,6 +324,7 @@ class Session:
             discard_own=options.discard_own,
             is_given=options.is_given,
             journal=self.group_journal(name) if options.is_journaled else None,
+            keys=GroupKeys(options.keys) if options.keys else GroupKeys.configured(config.key_file),
         )
 
     def group_journal(self, name: str) -> GroupJournal:

@@ -34,6 +34,11 @@ class MulticastSettings(Section):
     tcp: bool = setting(False, "use TCP connections instead of datagrams; needs seeds")
     write_buffer_bytes: int = setting(8 * MIB, "bytes that may wait for one member over TCP", low=64 * KIB)
     seeds: tuple[str, ...] = setting((), "addresses of members that introduce the others, as HOST:PORT")
+    key_file: str = setting(
+        "",
+        "a file with the keys that the members share: the first is used, all are accepted; empty: those of the "
+        "environment variable REKNIT_GROUP_KEY, or none",
+    )
     capacity_events: int = setting(16_384, "the window: our events that may be unacknowledged", low=1)
     window_bytes: int = setting(
         4 * MIB, "the window in bytes; less where socket buffers are smaller", low=64 * KIB

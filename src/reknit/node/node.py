@@ -54,6 +54,7 @@ from reknit.protocol.publish.rate_quotas import RateQuotas
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
+from reknit.trust.exposure import exposures
 from reknit.trust.gate import Gate
 from reknit.wire.codec import Item
 from reknit.wire.messages import VERSION, Bye, Welcome
@@ -133,9 +134,10 @@ class Node:
         config = self.config
         self.peers = Peers(config, self.gate.quotas)
         self._containment = Containment(self.peers)
-        self._permissions = (
-            None if self.gate.is_open else Permissions(config, self.gate, self.peers, self.journal.ledger)
-        )
+        self._permissions: Permissions | None = None
+        if not self.gate.is_open:
+            call_later = asyncio.get_running_loop().call_later
+            self._permissions = Permissions(config, self.gate, self.peers, self.journal.ledger, call_later)
         in_memory = config.journal.kind == "memory"
         self._committer = CommitThread(self.journal, self._on_durable, self._on_failed, in_memory)
         self.core: Core = Core(
@@ -297,6 +299,10 @@ class Node:
             door = make(self)
             await door.start()
             self.doors[name] = door
+        for warning in exposures(
+            [*self.urls, *(door.url for door in self.doors.values())], self.gate.is_open
+        ):
+            log.warning("%s", warning)
 
     def _report_damage(self) -> None:
         """Events that are gone from the journal's files are lost to the subscribers that were still owed them."""

@@ -111,7 +111,9 @@ class SimNode:
         """When the core was told of the time last, and how often since the time moved."""
         clock = self._world.clock
         parts = (self.name, f"{self.name}'s journal", self.journal, self.config, self, self._rng)
-        self.core = self._world.parts.core(*parts, zero_us=START_US, now_us=clock.now_us, quotas=self._quotas())
+        self.core = self._world.parts.core(
+            *parts, zero_us=START_US, now_us=clock.now_us, quotas=self._quotas()
+        )
         self.is_up, self._up_at = True, self._world.clock.now
         self._world.network.listen(self.name, self)
         self._world.witness.node_started(self.name)

@@ -11,6 +11,7 @@ from reknit.config.loader import is_file, reread
 from reknit.config.quotas import Quotas
 from reknit.errors import InvalidConfig
 from reknit.topic import Pattern, is_reserved
+from reknit.trust.attempts import FailedAttempts
 from reknit.trust.audit import Audit
 from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import NOBODY, Identity, Unauthenticated
@@ -40,6 +41,7 @@ class Gate:
         self.rules = self._make_rules(security.allow)
         self.audit = Audit(security, is_open=self.rules.is_open)
         self.refusals = Refusals(self.audit)
+        self.attempts = FailedAttempts()
         self.logins = Logins()
         self.quotas = Quotas(security.quotas)
         self.connections = ConnectionCounts(self.quotas, self.refusals)

@@ -126,11 +126,19 @@ def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
     if magic != MAGIC or version != VERSION:
         what = f"magic {magic:#06x} and version {version} are not those of a group's datagram"
         raise MalformedFrame(what, "byte 0")
+    if named != group:
+        return sender, []
+    return sender, unbundle_items(datagram, sender, stable, ENVELOPE.size)
+
+
+def unbundle_items(data: Buffer, sender: bytes, stable: int, at: int = 0) -> list[Item]:
+    """The items of a datagram, which are in `data` from `at` on. Raises `MalformedFrame`."""
     if stable > SEQ_MAX:
         raise MalformedFrame(f"no source has a seq {stable}", "byte 32")
     items: list[Item] = []
-    whole = datagram if type(datagram) is bytes else None
-    at, end = ENVELOPE.size, len(view) if named == group else 0
+    view = memoryview(data)
+    whole = data if type(data) is bytes else None
+    end = len(view)
     while at < end:
         kind = view[at]
         if kind == _KIND_PIECE and at + PIECE.size <= end:
@@ -143,7 +151,7 @@ def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
             at += length
         else:
             raise MalformedFrame(f"item kind {kind} is unknown or cut off", f"byte {at} of a datagram")
-    return sender, items
+    return items
 
 
 def _piece(

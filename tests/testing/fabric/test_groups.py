@@ -39,6 +39,11 @@ def test_members_get_every_event_or_are_told_of_a_loss(network: GroupNetwork) ->
     assert run(3, plan=replace(ROUGH, group_network=network)).problems == []
 
 
+@pytest.mark.parametrize("network", ["multicast", "seeds", "tcp"])
+def test_members_with_keys_get_every_event_while_the_keys_are_replaced(network: GroupNetwork) -> None:
+    assert run(3, plan=replace(ROUGH, group_network=network, group_keys=3)).problems == []
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_slow_members_are_handled_as_the_policy_says(seed: int) -> None:
     policies: Any = ("block", "evict", "dead_letter")

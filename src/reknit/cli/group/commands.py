@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from reknit.cli.group import keys
 from reknit.cli.group.network import NetworkOptions
 from reknit.cli.options import AsJson, with_options
 from reknit.cli.output import log_to_stderr
 
 app = typer.Typer(help="Send events reliably within a group of programs.", no_args_is_help=True)
+app.add_typer(keys.app, name="key")
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name, which is also its topic.")]
 Node = Annotated[

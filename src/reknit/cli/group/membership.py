@@ -15,6 +15,7 @@ from reknit.cli.running import run
 from reknit.client.group.datagrams import GroupTransport
 from reknit.client.group.group import Group
 from reknit.client.group.journal import GroupJournal
+from reknit.client.group.keys import GroupKeys
 from reknit.client.group.observer import look
 from reknit.client.session import connect
 from reknit.transport.udp import UdpConfig, UdpTransport
@@ -53,6 +54,7 @@ class JoinOptions:
             seeds=self.network.seed or (),
             discard_own=self.discard_own,
             journal=journal,
+            keys=GroupKeys.configured(self.network.key_file),
         )
 
 
@@ -124,13 +126,14 @@ async def _discard_received(group: Group) -> None:
 
 def list_members(name: str, network: NetworkOptions, as_json: bool) -> None:
     """Print the members of every view of the group: more than one if the group is partitioned."""
-    views = run(look(name, _transport(network), network.seed or ()))
+    keys = GroupKeys.configured(network.key_file)
+    views = run(look(name, _transport(network), network.seed or (), keys=keys))
     if as_json:
         print_json([_as_json(view) for view in views])
         return
     if not views:
         where = f"{network.address} on {network.interface}"
-        fail(f"no member of group {name!r} answers at {where}: check address and interface")
+        fail(f"no member of group {name!r} answers at {where}: check address, interface and key")
     for number, view in enumerate(views):
         if number:
             typer.echo("partitioned from")

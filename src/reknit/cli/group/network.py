@@ -24,3 +24,9 @@ class NetworkOptions(NamedTuple):
         bool,
         typer.Option("--tcp", help="Use TCP connections where multicast is not available (needs --seed)."),
     ] = False
+    key_file: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="The keys that members share.  [default: those in $REKNIT_GROUP_KEY]"
+        ),
+    ] = ""

@@ -9,11 +9,12 @@ from reknit.transport.udp import OnDatagram
 from reknit.view import Member
 from reknit.wire.bundle import Bundler, Datagram
 from reknit.wire.groups import GroupHello
+from reknit.wire.sealed import SEAL_BYTES, TO_ALL, to_member
 
 ADDRESSES_MAX: Final = 4096
 """How many addresses are remembered that datagrams came from or went to, members or not."""
 
-_TO_ALL: Final = "*"
+_EVERYWHERE: Final = "*"
 _NOWHERE: Final = "?"
 
 
@@ -37,15 +38,25 @@ class GroupTransport(Protocol):
     def send(self, datagrams: list[Datagram], address: str) -> None: ...
 
 
-class GroupDatagrams:
-    """The address of each member, and the messages for each address."""
+class Sealing(Protocol):
+    """Seals datagrams; see `reknit.protocol.sealing.seal`."""
 
-    def __init__(self, group: int, sender: bytes, transport: GroupTransport) -> None:
+    def seal(self, datagrams: list[Datagram], to: int = TO_ALL) -> list[Datagram]:
+        """Seal datagrams for everyone, or for one member."""
+
+
+class GroupDatagrams:
+    """The address of each member, and the messages for each address and, with a seal, for each member."""
+
+    def __init__(
+        self, group: int, sender: bytes, transport: GroupTransport, seal: Sealing | None = None
+    ) -> None:
         self._group = group
         self._sender = sender
         self._transport = transport
+        self._seal = seal
         self._addresses: dict[bytes, str] = {}
-        self._bundlers: dict[str, Bundler] = {}
+        self._bundlers: dict[tuple[str, int], Bundler] = {}
 
     def set_members(self, members: Iterable[Member]) -> None:
         """The group has these members now."""
@@ -63,24 +74,32 @@ class GroupDatagrams:
 
     def to_peer(self, peer: bytes | None) -> Bundler:
         """The messages for one member, or for all."""
-        return self.to_address(_TO_ALL if peer is None else self._addresses.get(peer, _NOWHERE))
+        if peer is None:
+            return self._bundler(_EVERYWHERE, TO_ALL)
+        to = to_member(peer) if self._seal is not None else TO_ALL
+        return self._bundler(self._addresses.get(peer, _NOWHERE), to)
 
     def to_address(self, address: str) -> Bundler:
         """The messages for an address; without one, they go nowhere."""
-        address = address or _NOWHERE
-        bundler = self._bundlers.get(address)
+        return self._bundler(address or _NOWHERE, TO_ALL)
+
+    def _bundler(self, address: str, to: int) -> Bundler:
+        bundler = self._bundlers.get((address, to))
         if bundler is None:
-            datagram_bytes = self._transport.datagram_bytes
-            bundler = self._bundlers[address] = Bundler(self._group, self._sender, datagram_bytes)
+            room = self._transport.datagram_bytes - (0 if self._seal is None else SEAL_BYTES)
+            bundler = self._bundlers[address, to] = Bundler(self._group, self._sender, room)
         return bundler
 
     def flush(self, stable: int) -> None:
         """Send everything. `stable` is the seq up to which every member has our events."""
-        for address, bundler in self._bundlers.items():
+        seal = self._seal
+        for (address, to), bundler in self._bundlers.items():
             datagrams = bundler.take_parts(stable)
             if not datagrams or address == _NOWHERE:
                 continue
-            if address == _TO_ALL:
+            if seal is not None:
+                datagrams = seal.seal(datagrams, to)
+            if address == _EVERYWHERE:
                 self._transport.send_all(datagrams)
             else:
                 self._transport.send(datagrams, address)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from random import Random
 from typing import Final
 
@@ -12,9 +13,11 @@ import msgspec
 
 from reknit import environment
 from reknit.client.group.datagrams import GroupDatagrams, GroupTransport
+from reknit.client.group.incoming_datagrams import IncomingDatagrams
+from reknit.client.group.keys import CHECK_S, GroupKeys
 from reknit.connection.deadline_timer import DeadlineTimer
 from reknit.environment import monotonic
-from reknit.errors import LocalError, MalformedFrame
+from reknit.errors import LocalError
 from reknit.protocol.multicast.effects import (
     GroupEffect,
     SendBatch,
@@ -26,9 +29,11 @@ from reknit.protocol.multicast.effects import (
 from reknit.protocol.multicast.member import GivenMembership, GroupMember
 from reknit.protocol.multicast.membership import Membership
 from reknit.protocol.multicast.settings import GroupSettings
+from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.transport.udp import parse_address
 from reknit.view import Member
-from reknit.wire.bundle import group_hash, unbundle
+from reknit.wire.bundle import OVERHEAD_BYTES, group_hash
+from reknit.wire.sealed import SEAL_BYTES
 
 log = logging.getLogger("reknit.group")
 
@@ -40,11 +45,18 @@ class GroupDriver:
     """Sends the machine's messages, and passes the effects for the application to `on_effect`."""
 
     def __init__(
-        self, name: str, topic: str, transport: GroupTransport, on_effect: Callable[[GroupEffect], None]
+        self,
+        name: str,
+        topic: str,
+        transport: GroupTransport,
+        on_effect: Callable[[GroupEffect], None],
+        keys: GroupKeys | None = None,
     ) -> None:
         self.transport = transport
         self.is_turn_due = False
-        self._topic = topic
+        self._name, self._topic = name, topic
+        self._keys = keys
+        self._keys_timer: asyncio.TimerHandle | None = None
         self._hash = group_hash(name)
         self._on_effect = on_effect
         self._timer = DeadlineTimer(self.turn)
@@ -63,7 +75,9 @@ class GroupDriver:
         self._ack_s = settings.ack_s
         me = Member(environment.token_bytes(16), member, self.transport.address)
         self.id = me.id
-        self._datagrams = GroupDatagrams(self._hash, me.id, self.transport)
+        self._seal = None if self._keys is None else self._keys.seal(self._hash, me.id)
+        self._datagrams = GroupDatagrams(self._hash, me.id, self.transport, self._seal)
+        self.incoming = IncomingDatagrams(self._name, self._hash, self._seal)
         rng = Random(me.id)
         membership = GivenMembership(me) if is_given else Membership(me, settings, rng, seeds, monotonic())
         self.machine = GroupMember(
@@ -74,10 +88,13 @@ class GroupDriver:
         await self.transport.open(self._on_datagram, self._on_drained)
         if isinstance(membership, GivenMembership):
             membership.give([me])
+        self._watch_keys()
         self.turn()
 
     def _fit_transport(self, wanted: GroupSettings) -> GroupSettings:
         piece_bytes = self.transport.piece_bytes
+        if self._keys is not None:
+            piece_bytes = min(piece_bytes, self.transport.datagram_bytes - OVERHEAD_BYTES - SEAL_BYTES)
         return msgspec.structs.replace(
             wanted,
             piece_bytes=piece_bytes,
@@ -101,7 +118,32 @@ class GroupDriver:
         """Stop the machine and close the transport."""
         self._is_stopped = True
         self._timer.cancel()
+        if self._keys_timer is not None:
+            self._keys_timer.cancel()
         await self.transport.close()
+
+    # -- keys
+
+    def _watch_keys(self) -> None:
+        if self._keys is None:
+            host = self.transport.address.rpartition(":")[0]
+            if not _is_loopback(host):
+                risk = "anyone on the network can read its events and send others: set group.key_file"
+                log.warning("group %r leaves this host at %s without a key: %s", self._name, host, risk)
+        elif self._keys.path:
+            self._keys_timer = self._loop.call_later(CHECK_S, self._check_keys)
+
+    def _check_keys(self) -> None:
+        assert self._keys is not None
+        if self._keys.has_changed():
+            self.use_keys(self._keys.shared)
+        self._keys_timer = self._loop.call_later(CHECK_S, self._check_keys)
+
+    def use_keys(self, keys: SharedKeys) -> None:
+        """Use and accept other keys from now on."""
+        if self._seal is None:
+            raise LocalError(f"group {self._name!r} was joined without a key; join it again with one")
+        self._seal.use(keys)
 
     # -- turns
 
@@ -200,11 +242,10 @@ class GroupDriver:
     # -- datagrams
 
     def _on_datagram(self, data: bytes | memoryview, address: tuple[str, int]) -> None:
-        try:
-            sender, items = unbundle(data, self._hash)
-        except MalformedFrame:
-            self.multicast.dropped()
+        read = self.incoming.read(data, address)
+        if read is None:
             return
+        sender, items = read
         if sender == self.id:
             return
         self._datagrams.learn(sender, items[0] if items else None, address)
@@ -214,3 +255,17 @@ class GroupDriver:
                 self.machine.receive(item, sender, now)
             except Exception:
                 self._failed(item)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the machine counted, and the datagrams that were refused: by reason, and all of them as dropped."""
+        refused, counts = self.incoming.refused, dict(self.multicast.counts)
+        counts["dropped"] += refused.total()
+        return counts | {f"refused_{why}": count for why, count in refused.items()}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -26,6 +26,7 @@ from reknit.client.group.datagrams import GroupTransport
 from reknit.client.group.driver import GroupDriver
 from reknit.client.group.inbox import GroupInbox
 from reknit.client.group.journal import GroupJournal
+from reknit.client.group.keys import GroupKeys
 from reknit.client.group.ledger import GroupLedger
 from reknit.config import MulticastSettings
 from reknit.connection.deadline_timer import NEVER
@@ -45,6 +46,7 @@ from reknit.protocol.multicast.effects import (
     ViewInstalled,
 )
 from reknit.protocol.multicast.settings import GroupSettings
+from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.topic import check_topic
 from reknit.transport.udp import UdpConfig, UdpTransport
 from reknit.transport.udp_over_tcp import TcpConfig, TcpDatagrams
@@ -112,6 +114,7 @@ class Group:
         discard_own: bool = False,
         is_given: bool = False,
         journal: GroupJournal | None = None,
+        keys: GroupKeys | None = None,
     ) -> None:
         self.name = check_topic(name)
         self.topic = topic_of(name)
@@ -124,7 +127,7 @@ class Group:
         self.on_view: Callable[[View], None] = lambda view: None
         self.on_lost: Callable[[LostEvents], None] = lambda lost: None
         self.on_dead_letter: Callable[[DeadLetteredEvents], None] = lambda dead: None
-        self._driver = GroupDriver(self.name, self.topic, transport, self._perform)
+        self._driver = GroupDriver(self.name, self.topic, transport, self._perform, keys)
         self._options = MemberOptions(
             name=member, seeds=seeds, settings=settings or GroupSettings(), is_given=is_given
         )
@@ -144,9 +147,11 @@ class Group:
         settings: GroupSettings | None = None,
         discard_own: bool = False,
         is_given: bool = False,
+        key_file: str = "",
     ) -> Group:
         """A group over UDP multicast, or over TCP where `tcp` is given; enter it with `async with`.
 
+        `key_file` has the keys that its members share; without it, the environment variable REKNIT_GROUP_KEY may.
         Without multicast, `seeds` are the addresses ("HOST:PORT") of some members, which know the others. With
         `is_given`, members do not look for each other: `give` sets them.
         """
@@ -159,6 +164,7 @@ class Group:
             settings=settings,
             discard_own=discard_own,
             is_given=is_given,
+            keys=GroupKeys.configured(key_file),
         )
 
     # -- joining and leaving
@@ -250,8 +256,12 @@ class Group:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counters: asked, answered, duplicates, lost, dropped."""
-        return dict(self._driver.multicast.counts)
+        """Counters: asked, answered, duplicates, lost, dropped, and refused datagrams as `refused_` and the reason."""
+        return self._driver.counts
+
+    def use_keys(self, keys: SharedKeys) -> None:
+        """Use and accept other keys from now on, without leaving: for a group that was joined with keys."""
+        self._driver.use_keys(keys)
 
     # -- sending
 

@@ -48,6 +48,7 @@ class AmqpServer:
             audit=node.gate.audit,
             pace=PublishPace(node.rates),
             quota=node.gate.connections,
+            attempts=node.gate.attempts,
             counts=self._counts,
             replies=self.replies,
             connections=self.connections,

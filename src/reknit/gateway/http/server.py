@@ -118,7 +118,14 @@ class HttpServer:
         }
         host = urlsplit(f"//{settings.listen}").hostname or ""
         hosts = HostPolicy(host, settings.hosts)
-        return Pages(by_path, access=access, audit=self._node.gate.audit, origins=origins, hosts=hosts)
+        return Pages(
+            by_path,
+            access=access,
+            audit=node.gate.audit,
+            attempts=node.gate.attempts,
+            origins=origins,
+            hosts=hosts,
+        )
 
     async def start(self) -> None:
         """Listen. Raises `InvalidConfig`."""

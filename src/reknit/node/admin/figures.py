@@ -100,6 +100,7 @@ class NodeFigures:
             },
             "refused": self._gate.refusals.totals(),
             "quotas": self._quotas(),
+            "authentication": self._gate.attempts.totals(),
             "bridges": self._bridges.status(),
             "requests": {"open": len(requests), "answered": requests.answered},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in self._peers],

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from reknit.config import Config
 from reknit.errors import InvalidTopic
-from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.local_paths import LocalPaths
 from reknit.node.anycast.promises import SubscriptionKey
+from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.streams.streams import NodeStreams
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import Attach, Grant, Stall, SubscriberOutcomes

@@ -65,6 +65,9 @@ _FREE: Final = frozenset(
 """Messages that need no permission of their own: the core checks what is published, others follow a permitted one."""
 
 
+CallLater = Callable[[float, Callable[[], None]], object]
+
+
 def is_of_node(peer: PeerState | None, gate: Gate) -> bool:
     """Whether a peer is a part of this node, or copies another node's events and is an admin by a rule."""
     if peer is None or peer.connection.is_inside:
@@ -75,8 +78,11 @@ def is_of_node(peer: PeerState | None, gate: Gate) -> bool:
 class Permissions:
     """Decides what each peer of one node may do."""
 
-    def __init__(self, config: Config, gate: Gate, peers: Peers, ledger: Ledger) -> None:
+    def __init__(
+        self, config: Config, gate: Gate, peers: Peers, ledger: Ledger, call_later: CallLater
+    ) -> None:
         self._gate = gate
+        self._call_later = call_later
         self._peers = peers
         self._ledger = ledger
         """It has the owners of sources and durable subscribers."""
@@ -111,12 +117,30 @@ class Permissions:
             identity = self._gate.identify(token, peer.connection.certified)
         except Unauthenticated as error:
             self._gate.audit.login(None, "tcp", peer.connection.peer, error.why)
-            peer.dismiss(Code.UNAUTHENTICATED, error.why)
+            self._refuse(peer, error.why)
             return False
         peer.identified(identity)
         self._gate.logins.add(peer)
         self._gate.audit.login(identity, "tcp", peer.connection.peer)
         return True
+
+    def _refuse(self, peer: PeerState, why: str) -> None:
+        """Tell a peer why it is not let in. One from an address that fails again and again hears it later."""
+        address, attempts = peer.address, self._gate.attempts
+        wait_s = attempts.failed(address, "tcp")
+        if wait_s is None:
+            peer.end(Code.UNAUTHENTICATED, "too many failed attempts from this address")
+            return
+        dismiss = peer.dismissal(Code.UNAUTHENTICATED, why)
+        if not wait_s:
+            dismiss()
+            return
+
+        def answer() -> None:
+            attempts.answered(address)
+            dismiss()
+
+        self._call_later(wait_s, answer)
 
     def left(self, peer: PeerState) -> None:
         """A peer's connection is gone."""

@@ -116,10 +116,6 @@ class Multicast:
         receiver.owe_ack(now)
         return receiver.is_ack_due(now)
 
-    def dropped(self) -> None:
-        """A datagram could not be read."""
-        self._reception.counts["dropped"] += 1
-
     def close(self, now: float) -> None:
         """Fail all waiting sends; nothing more is sent."""
         self.sender.close()

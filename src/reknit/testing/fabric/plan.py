@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any, Literal
 
 from reknit.testing.fabric.plan_families import family_fields
+from reknit.testing.fabric.plan_sizes import small_fields
 
 Shape = Literal["mesh", "chain", "ring", "star"]
 Order = Literal["none", "source", "key"]
@@ -181,6 +182,8 @@ class FabricPlan:
     """Datagrams that arrive twice."""
     datagram_full_share: float = 0.0
     """Datagrams that the sender's socket has no room for at once."""
+    group_keys: int = 0
+    """How many keys the members share one after another, each replaced while they run; 0: they have none."""
 
     # damage
     flip_share: float = 0.0
@@ -188,7 +191,13 @@ class FabricPlan:
 
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
-        """The plan of a seed: drawn field by field, or with the fields of its family."""
+        """The plan of a seed: drawn field by field and made small, or with the fields of its family."""
+        drawn = cls.drawn(seed)
+        return replace(drawn, **(family_fields(seed) or small_fields(seed, asdict(drawn))))
+
+    @classmethod
+    def large(cls, seed: int) -> FabricPlan:
+        """The same plan with all kinds of programs at once, and more events."""
         return replace(cls.drawn(seed), **family_fields(seed))
 
     @classmethod
@@ -210,6 +219,7 @@ class FabricPlan:
             **_Draw(Random(f"replacements {seed}")).replacements(),
             **_Draw(Random(f"departures {seed}")).departures(),
             **_Draw(Random(f"caches {seed}")).caches(),
+            **_Draw(Random(f"group keys {seed}")).group_keys(),
         )
 
 
@@ -376,3 +386,6 @@ class _Draw:
             "liars": self._rng.randint(0, 2) if has_caches else 0,
             "recoverers": self._rng.randint(1, 2) if has_caches else 0,
         }
+
+    def group_keys(self) -> dict[str, Any]:
+        return {"group_keys": self._rng.choice((0, 0, 1, 3))}

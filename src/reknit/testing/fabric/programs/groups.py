@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from reknit.client.group.group import Group, transport_of
+from reknit.client.group.keys import GroupKeys
 from reknit.client.group.observer import look
+from reknit.client.options import GroupOptions
 from reknit.config import MulticastSettings
 from reknit.errors import Full
 from reknit.protocol.multicast.effects import DeadLetteredEvents, LostEvents
 from reknit.seqset import SeqSet
 from reknit.testing.fabric.nodes import FabricNode
+from reknit.testing.fabric.programs.group_keys import KeyRotation
 from reknit.testing.fabric.programs.program import CLIENT, ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.record import Seen
@@ -64,7 +67,9 @@ def group_members(scene: Scene) -> list[Program]:
     nodes = [node for node in scene.fabric.nodes.values() if node.name not in scene.outposts]
     made: list[Program] = [SubscribingProgram(scene, "gd", rng.choice(nodes), "group/**", is_durable=True)]
     members = [MemberProgram(scene, f"m{at}", rng.choice(nodes)) for at in range(plan.members)]
+    keys = KeyRotation(scene.fabric.rng("group keys"), plan.group_keys) if plan.group_keys else None
     for member in members:
+        member.keys = keys
         member.seeds = tuple(f"{other.host.address}:{PORT}" for other in members if other is not member)
     return [*made, *members]
 
@@ -73,6 +78,7 @@ class MemberProgram(ListeningProgram):
     """Joins, sends and reads, and may leave and join again."""
 
     seeds: tuple[str, ...] = ()
+    keys: KeyRotation | None = None
 
     def __init__(self, scene: Scene, name: str, node: FabricNode) -> None:
         super().__init__(scene, name, node)
@@ -100,6 +106,8 @@ class MemberProgram(ListeningProgram):
 
     def _end(self) -> None:
         self.is_open = False
+        if self.keys is not None:
+            self.keys.leave(self.name)
         if self.life is not None:
             self.life.is_over = True
             self.life = None
@@ -113,13 +121,25 @@ class MemberProgram(ListeningProgram):
                 await self._be_member(session)
             await asyncio.sleep(self.rng.uniform(0.0, AWAY_S))
             if self.rng.random() < 0.3:
-                await look(GROUP, transport_of(replace(self._settings, port=0)), self._used_seeds())
+                await self._look()
+
+    async def _look(self) -> None:
+        keys = None if self.keys is None else GroupKeys(self.keys.join(self.name))
+        try:
+            await look(GROUP, transport_of(replace(self._settings, port=0)), self._used_seeds(), keys=keys)
+        finally:
+            self._end()
 
     def _used_seeds(self) -> tuple[str, ...]:
         return () if self._settings.address else self.seeds
 
     async def _be_member(self, session: Any) -> None:
-        group = session.group(GROUP, seeds=self._used_seeds(), discard_own=not self._is_reading_own)
+        options = GroupOptions(
+            seeds=self._used_seeds(),
+            discard_own=not self._is_reading_own,
+            keys=None if self.keys is None else self.keys.join(self.name),
+        )
+        group = session.make_group(GROUP, options)
         seen = Seen(self.name, TOPIC, self.node.name, False)
         life = GroupLife(self.name, self.node.name, group, seen)
         group.on_view = life.views.append
@@ -155,6 +175,8 @@ class MemberProgram(ListeningProgram):
             if self.rng.random() < plan.member_leave_share:
                 return
             await self._send(group, life)
+            if self.keys is not None and (keys := self.keys.next(self.name)) is not None:
+                group.use_keys(keys)
         await group.settled()
         life.is_settled = True
         await asyncio.get_running_loop().create_future()

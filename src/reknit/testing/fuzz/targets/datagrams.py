@@ -11,7 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from reknit.client.group.group import Group
+from reknit.client.group.keys import GroupKeys
 from reknit.protocol.multicast.settings import GroupSettings
+from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.programs.attacks import mutate_bytes
@@ -39,6 +41,10 @@ STEPS_MAX: Final = 400_000
 FORGED: Final = "forged"
 """The datagrams name members as their senders. Then events may be lost, as anyone who can send them could leave for
 another member; but no error may be raised, and nothing comes twice."""
+
+KEYED: Final = "keyed"
+"""The members share a key, and the stranger has a recording of an earlier life of the group. It can do no harm."""
+KEY: Final = SharedKeys.parse("5e" * 32)
 
 Run = Callable[["Wire", Fabric], Coroutine[Any, Any, str]]
 
@@ -110,7 +116,14 @@ class DatagramTarget(LocalTarget):
     name = "datagrams"
 
     def make(self, rng: Random) -> tuple[Step, ...]:
-        is_forged = rng.random() < 0.3
+        kind = rng.random()
+        if kind < 0.25:
+            known = captured(KEYED) if rng.random() < 0.8 else captured()
+            parts = [rng.choice(known) for _ in range(rng.randint(1, 12))]
+            if rng.random() < 0.5:
+                parts = mutate_order(rng, parts, known, mutate_bytes)
+            return (Step(KEYED), *(Step(SAY, part) for part in parts if part))
+        is_forged = kind < 0.5
         known = captured()
         parts = [rng.choice(known) for _ in range(rng.randint(1, 8))]
         parts = mutate_order(rng, parts, known, mutate_datagram)
@@ -123,23 +136,23 @@ class DatagramTarget(LocalTarget):
 
 
 @cache
-def captured() -> list[bytes]:
-    """What three members say to each other, and what else they could say."""
+def captured(how: str = "") -> list[bytes]:
+    """What three members say to each other, and what else they could say; sealed ones of an earlier life."""
 
     async def quiet(wire: Wire, fabric: Fabric) -> str:
-        problem = await _attack(wire, fabric, ())
+        problem = await _attack(wire, fabric, (Step(how),) if how else ())
         found.extend(dict.fromkeys(wire.seen))
         return problem
 
     found: list[bytes] = []
-    problem = _in_group(quiet)
+    problem = _in_group(quiet, seed=8 if how else 7)
     assert not problem, problem
     return found
 
 
-def _in_group(run: Run) -> str:
+def _in_group(run: Run, seed: int = 7) -> str:
     """Run something with a wire, in virtual time. Returns what is wrong."""
-    with Fabric(seed=7) as fabric:
+    with Fabric(seed=seed) as fabric:
         host = fabric.host("lan")
         with tracebacks(fabric.logged):
             problem = fabric.run(host.run(run(Wire(fabric.loop), fabric)))
@@ -149,7 +162,8 @@ def _in_group(run: Run) -> str:
 
 async def _attack(wire: Wire, fabric: Fabric, steps: tuple[Step, ...]) -> str:
     """Three members send to each other, and a stranger to all of them. Returns what is wrong."""
-    groups = [_group(wire, name) for name in MEMBERS]
+    keys = GroupKeys(KEY) if any(step.do == KEYED for step in steps) else None
+    groups = [_group(wire, name, keys) for name in MEMBERS]
     await asyncio.gather(*(group.__aenter__() for group in groups))
     while not all(len(group.members) == len(MEMBERS) for group in groups):  # noqa: ASYNC110 (in virtual time)
         await asyncio.sleep(0.1)
@@ -167,15 +181,18 @@ async def _attack(wire: Wire, fabric: Fabric, steps: tuple[Step, ...]) -> str:
         sent += 1
         await asyncio.sleep(ROUND_S)
     problem = await _rested(fabric, groups, got, sent, any(step.do == FORGED for step in steps))
+    if keys is not None and not problem:
+        problem = _strange_event(groups, got)
     for reader in readers:
         reader.cancel()
     await asyncio.gather(*(group.close(settle_s=0.0) for group in groups), *readers, return_exceptions=True)
     return problem
 
 
-def _group(wire: Wire, name: str) -> Group:
+def _group(wire: Wire, name: str, keys: GroupKeys | None) -> Group:
     seeds = [_address(other) for other in MEMBERS if other != name]
-    return Group(NAME, WireTransport(wire, _address(name)), member=name, seeds=seeds, settings=SETTINGS)
+    transport = WireTransport(wire, _address(name))
+    return Group(NAME, transport, member=name, seeds=seeds, settings=SETTINGS, keys=keys)
 
 
 async def _read(group: Group, into: list[tuple[bytes, int, bytes]]) -> None:
@@ -208,6 +225,15 @@ async def _rested(
         if group.why_left and not is_forged:
             return f"a member is out of the group\n{name}: {group.why_left}"
     return ""
+
+
+def _strange_event(groups: list[Group], got: list[list[tuple[bytes, int, bytes]]]) -> str:
+    """An event that no member sent in this life. Returns what is wrong."""
+    ids = {group.id for group in groups}
+    strange = [event for one in got for event in one if event[0] not in ids]
+    return (
+        f"an event of somebody without the key, or of an earlier life, came\n{strange[0]}" if strange else ""
+    )
 
 
 # -- mutations
