@@ -59,7 +59,7 @@ class Pages:
 
     async def _answer(self, connection: HttpConnection, request: HttpRequest) -> None:
         try:
-            request = self._identified(request)
+            request = self._identified(connection, request)
             if request.refusal and not await self._may_answer(connection):
                 connection.abort()
                 return
@@ -71,10 +71,10 @@ class Pages:
             connection.answer_text(request, 500, "internal error; see the server's log")
         connection.next_request()
 
-    def _identified(self, request: HttpRequest) -> HttpRequest:
-        """The request with the identity of whoever sent it, or with the reason why its token proves none."""
+    def _identified(self, connection: HttpConnection, request: HttpRequest) -> HttpRequest:
+        """The request with the identity of whoever sent it, or with the reason why that is not proven."""
         try:
-            return replace(request, identity=self._access.identify(request.token))
+            return replace(request, identity=self._access.identify(request.token, connection.certified))
         except Unauthenticated as error:
             return replace(request, refusal=error.why)
 
