@@ -25,6 +25,15 @@ class SecuritySettings(Section):
     tokens_file: str = setting(
         "", "the file of tokens, for every door, as `reknit token` writes it; empty: no tokens"
     )
+    identities: tuple[str, ...] = setting(
+        (),
+        "which identity a certificate or a Unix user stands for, as 'uri:spiffe://plant/pump-7 pump-7', 'dns:NAME "
+        "ID', 'subject:CN=NAME ID' or 'unix:USER ID'; empty: the common name of a certificate is the identity",
+    )
+    identities_required: bool = setting(
+        False,
+        "refuse clients whose certificate or Unix user stands for no identity; they are anonymous otherwise",
+    )
     allow: tuple[str, ...] = setting(
         (),
         "permissions at every door, as 'ann publish plant/**'; empty: everyone may do everything, or, with a "

@@ -19,6 +19,7 @@ from reknit.config import (
     TransportSettings,
 )
 from reknit.config.quotas import Quotas
+from reknit.credentials import NO_CREDENTIALS
 from reknit.frame import Buffer
 from reknit.node.node import Node
 from reknit.node.peers.peers import UNSENT_BYTES, Hold, Peers, PeerState
@@ -48,7 +49,7 @@ ANSWER = bytes(8 * KIB - UNSENT_BYTES)
 class FullConnection:
     """Takes nothing more, and holds what it is sent."""
 
-    peer, certified, is_inside = "tcp://127.0.0.1:1", "", False
+    peer, certified, is_inside = "tcp://127.0.0.1:1", NO_CREDENTIALS, False
     sent_at = received_at = 0.0
 
     def __init__(self) -> None:

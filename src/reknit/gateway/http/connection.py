@@ -15,6 +15,7 @@ from wsproto.events import CloseConnection, Message, Ping
 from wsproto.utilities import RemoteProtocolError
 
 from reknit.config import HttpSettings
+from reknit.credentials import NO_CREDENTIALS, of_certificate
 from reknit.gateway.access import Access
 from reknit.gateway.http.connections import ConnectionRegistry
 from reknit.gateway.http.feed import TunnelFeed
@@ -57,7 +58,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     __slots__ = (
         "_counted", "_format", "_group", "_is_encrypted", "_is_ending", "_proof", "_reader", "_services", "_transport",
-        "_waiting", "_ws", "address", "fd", "opened_at",
+        "_waiting", "_ws", "address", "certified", "fd", "opened_at",
     )  # fmt: skip
 
     def __init__(self, services: HttpServices) -> None:
@@ -72,6 +73,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._proof = NOBODY
         self._counted = ""
         """The identity that the tunnel counts for as a connection; empty if for none."""
+        self.certified = NO_CREDENTIALS
         self.address = ""
         self.opened_at = 0.0
 
@@ -84,6 +86,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._is_encrypted = self._transport.get_extra_info("sslcontext") is not None
         peer = self._transport.get_extra_info("peername")
         self.address = peer[0] if peer else "local"
+        self.certified = of_certificate(self._transport.get_extra_info("peercert"))
         services = self._services
         if not services.room.has_room(self.fd):
             self._refuse(503, "the server has reached its limit of open files; try again later")

@@ -62,7 +62,7 @@ class Pages:
 
     async def _answer(self, connection: HttpConnection, request: HttpRequest) -> None:
         try:
-            request = self._identified(request, connection.address)
+            request = self._identified(connection, request)
             if request.refusal and not await self._may_answer(connection):
                 connection.abort()
                 return
@@ -74,11 +74,12 @@ class Pages:
             connection.answer_text(request, 500, "internal error; see the server's log")
         connection.next_request()
 
-    def _identified(self, request: HttpRequest, address: str) -> HttpRequest:
-        """The request with the identity of whoever sent it, or with the reason why its token proves none."""
+    def _identified(self, connection: HttpConnection, request: HttpRequest) -> HttpRequest:
+        """The request with the identity of whoever sent it, or with the reason why that is not proven."""
+        address = connection.address
         try:
-            identity = self._access.identify(request.token)
-            if request.token:
+            identity = self._access.identify(request.token, connection.certified)
+            if identity.means:
                 self._audit.login(identity, "http", address)
             return replace(request, identity=identity)
         except Unauthenticated as error:

@@ -16,16 +16,21 @@ from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_serve
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from reknit.credentials import of_certificate
 from reknit.errors import InvalidConfig
 from reknit.node.admin.figures import NodeFigures
 from reknit.transport.tls_server import CurrentTls
 from reknit.trust.gate import Gate
-from reknit.trust.identities import Identity
+from reknit.trust.identities import Unauthenticated
 
 log = logging.getLogger("reknit.node")
 
 ANSWER_S = 30.0
 """How long a scrape waits for a busy node, or for a ledger of very many sources: the node goes on meanwhile."""
+
+
+CERTIFICATE = "reknit.certificate"
+"""The client's certificate, among the values of a request."""
 
 
 class Figure(NamedTuple):
@@ -249,6 +254,14 @@ def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
     served = cast(Any, server)
     served.get_request, served.handle_error = accept, failed
 
+    class Handler(served.RequestHandlerClass):  # type: ignore[misc, name-defined]
+        """Passes the client's certificate on."""
+
+        def get_environ(self) -> dict[str, Any]:
+            return {**super().get_environ(), CERTIFICATE: self.connection.getpeercert()}
+
+    served.RequestHandlerClass = Handler
+
 
 def _slow_down(gate: Gate, address: str) -> None:
     """A token was wrong: wait, in the thread of its request."""
@@ -265,12 +278,15 @@ def _guarded(app: WSGIApplication, gate: Gate, loop: asyncio.AbstractEventLoop) 
 
     def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         scheme, _, token = request.get("HTTP_AUTHORIZATION", "").partition(" ")
-        name = gate.who(token.strip() if scheme.lower() == "bearer" else "")
+        name, certified = None, of_certificate(request.get(CERTIFICATE))
         address = request.get("REMOTE_ADDR", "")
-        if token:
-            who = None if name is None else Identity(name)
-            loop.call_soon_threadsafe(gate.audit.login, who, "metrics", address)
-        if name is None:
+        try:
+            identity = gate.identify(token.strip() if scheme.lower() == "bearer" else "", certified)
+            name = identity.name
+            if identity.means:
+                loop.call_soon_threadsafe(gate.audit.login, identity, "metrics", address)
+        except Unauthenticated as error:
+            loop.call_soon_threadsafe(gate.audit.login, None, "metrics", address, error.why)
             _slow_down(gate, address)
         if name is not None and gate.may_observe(name):
             return app(request, start)
