@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from reknit.config.quotas import check_quotas
 from reknit.config.settings import Section, setting
 from reknit.config.units import KIB, MIB
 
@@ -40,6 +41,11 @@ class SecuritySettings(Section):
         (),
         "permissions at every door, as 'ann publish plant/**'; empty: everyone may do everything, or, with a "
         "tokens_file, everyone who presents a token",
+    )
+    quotas: tuple[str, ...] = setting(
+        (),
+        "what one identity may use, as 'ann events_per_s=1000 connections=10' or '* bytes_per_s=1MiB'; empty: all",
+        check=check_quotas,
     )
     audit: Literal["auto", "on", "off"] = setting(
         "auto",

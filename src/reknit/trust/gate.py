@@ -8,11 +8,13 @@ from reknit import environment
 from reknit.address import Address
 from reknit.config import Config
 from reknit.config.loader import is_file, reread
+from reknit.config.quotas import Quotas
 from reknit.credentials import NO_CREDENTIALS, Credentials
 from reknit.errors import InvalidConfig
 from reknit.topic import Pattern, is_reserved
 from reknit.trust.attempts import FailedAttempts
 from reknit.trust.audit import Audit
+from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import Identity, Unauthenticated
 from reknit.trust.logins import Logins
 from reknit.trust.mapping import CERTIFICATE, UNIX, IdentityMapping
@@ -49,6 +51,8 @@ class Gate:
         self.attempts = FailedAttempts()
         self.tickets = Tickets()
         self.logins = Logins()
+        self.quotas = Quotas(security.quotas)
+        self.connections = ConnectionCounts(self.quotas, self.refusals)
         self._objections: dict[str, Callable[[Identity], str]] = {
             TOKEN: self._token_objection,
             CERTIFICATE: self._mapping_objection,

@@ -77,9 +77,14 @@ class Pages:
 
     def _identified(self, connection: HttpConnection, request: HttpRequest) -> HttpRequest:
         """The request with the identity of whoever sent it, or with the reason why that is not proven."""
+        address = connection.address
         try:
-            return replace(request, identity=self._identity(connection, request))
+            identity = self._identity(connection, request)
+            if identity.means:
+                self._gate.audit.login(identity, "http", address)
+            return replace(request, identity=identity)
         except Unauthenticated as error:
+            self._gate.audit.login(None, "http", address, error.why)
             return replace(request, refusal=error.why)
 
     def _identity(self, connection: HttpConnection, request: HttpRequest) -> Identity:

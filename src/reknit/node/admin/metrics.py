@@ -78,6 +78,7 @@ class NodeCollector(Collector):
         status, ledger = answer.result(ANSWER_S)
         yield from _plain(status)
         yield from _refused(status["refused"])
+        yield from _quotas(status["quotas"])
         yield from _authentication(status["authentication"])
         yield from _http(status["http"])
         yield from _amqp(status["amqp"])
@@ -127,6 +128,19 @@ def _refused(totals: dict[str, dict[str, int]]) -> Iterator[Metric]:
         for reason, count in by_reason.items():
             family.add_metric([name, reason], count)
     yield family
+
+
+def _quotas(rows: dict[str, dict[str, int]]) -> Iterator[Metric]:
+    waits = CounterMetricFamily(
+        "reknit_quota_waits", "How often publishers waited for a quota.", labels=["identity"]
+    )
+    held = GaugeMetricFamily(
+        "reknit_quota_connections", "Connections of identities with a quota for them.", labels=["identity"]
+    )
+    for name, row in rows.items():
+        waits.add_metric([name], row.get("waits", 0))
+        held.add_metric([name], row.get("connections", 0))
+    yield from (waits, held)
 
 
 def _authentication(totals: dict[str, Any]) -> Iterator[Metric]:
@@ -223,7 +237,7 @@ def serve_metrics(
         raise InvalidConfig("--metrics", "flag", f"{address} can't be listened on: {why}") from None
     if tls is not None:
         _encrypt(server, tls)
-    server.set_app(_guarded(make_wsgi_app(registry), gate))
+    server.set_app(_guarded(make_wsgi_app(registry), gate, asyncio.get_running_loop()))
     return server
 
 
@@ -256,16 +270,24 @@ def _slow_down(gate: Gate, address: str) -> None:
         gate.attempts.answered(address)
 
 
-def _guarded(app: WSGIApplication, gate: Gate) -> WSGIApplication:
-    """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`."""
+def _guarded(app: WSGIApplication, gate: Gate, loop: asyncio.AbstractEventLoop) -> WSGIApplication:
+    """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`.
+
+    Requests have threads of their own; the audit belongs to the node's.
+    """
 
     def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         scheme, _, token = request.get("HTTP_AUTHORIZATION", "").partition(" ")
         name, certified = None, of_certificate(request.get(CERTIFICATE))
+        address = request.get("REMOTE_ADDR", "")
         try:
-            name = gate.identify(token.strip() if scheme.lower() == "bearer" else "", certified).name
-        except Unauthenticated:
-            _slow_down(gate, request.get("REMOTE_ADDR", ""))
+            identity = gate.identify(token.strip() if scheme.lower() == "bearer" else "", certified)
+            name = identity.name
+            if identity.means:
+                loop.call_soon_threadsafe(gate.audit.login, identity, "metrics", address)
+        except Unauthenticated as error:
+            loop.call_soon_threadsafe(gate.audit.login, None, "metrics", address, error.why)
+            _slow_down(gate, address)
         if name is not None and gate.may_observe(name):
             return app(request, start)
         status = "401 Unauthorized" if name is None or not token else "403 Forbidden"
