@@ -43,6 +43,11 @@ FIGURES = (
     Figure("reknit_journal_bytes", "Bytes that the journal holds.", ("journal", "bytes")),
     Figure("reknit_journal_segments", "Files of the journal's log.", ("journal", "segments")),
     Figure("reknit_intake_full", "1 while the journal can't store more.", ("intake", "is_full")),
+    Figure(
+        "reknit_journal_broken",
+        "1 after a failed sync: nothing is stored until the node is restarted.",
+        ("journal", "is_broken"),
+    ),
     Figure("reknit_requests_open", "Requests that nobody has answered yet.", ("requests", "open")),
     Figure("reknit_requests_answered", "Requests that the node answered.", ("requests", "answered"), True),
     Figure("reknit_bridge_sources", "Sources that arrived over bridges, and how.", ("bridges", "sources")),
