@@ -26,6 +26,10 @@ ANSWER_S = 30.0
 """How long a scrape waits for a busy node, or for a ledger of very many sources: the node goes on meanwhile."""
 
 
+REQUEST_S = 10.0
+"""How long a client may be silent before its connection is closed."""
+
+
 class Figure(NamedTuple):
     """A metric without labels: its name, its doc and its path in the status."""
 
@@ -206,10 +210,22 @@ def serve_metrics(
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InvalidConfig("--metrics", "flag", f"{address} can't be listened on: {why}") from None
+    _contain(server)
     if tls is not None:
         _encrypt(server, tls)
     server.set_app(_guarded(make_wsgi_app(registry), gate))
     return server
+
+
+def _contain(server: WSGIServer) -> None:
+    """A client that sends nonsense or nothing costs a line in the log, and a thread for a while only."""
+
+    def failed(request: object, address: object) -> None:
+        log.info("metrics: a request from %s failed: %s", address, sys.exc_info()[1])
+
+    served = cast(Any, server)
+    served.handle_error = failed
+    served.RequestHandlerClass = type("MetricsHandler", (served.RequestHandlerClass,), {"timeout": REQUEST_S})
 
 
 def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
@@ -219,11 +235,7 @@ def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
         accepted, address = server.socket.accept()
         return tls.context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), address
 
-    def failed(request: object, address: object) -> None:
-        log.info("metrics: a request from %s failed: %s", address, sys.exc_info()[1])
-
-    served = cast(Any, server)
-    served.get_request, served.handle_error = accept, failed
+    cast(Any, server).get_request = accept
 
 
 def _guarded(app: WSGIApplication, gate: Gate) -> WSGIApplication:
