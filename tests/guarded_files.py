@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from reknit.config import Config, load
 from tests.tokens import write_tokens
@@ -29,7 +30,7 @@ class GuardedFiles:
         """Write other tokens, all at once."""
         write_tokens(self._tokens, secrets, expires_us)
 
-    def guard(self, config: Config) -> Config:
-        """The configuration of a node with these rules and tokens."""
+    def guard(self, config: Config, audit: Literal["auto", "off"] = "off") -> Config:
+        """The configuration of a node with these rules and tokens. Without an audit, its events are those of a test."""
         read = load(self.settings, environ={})
-        return replace(config, security=read.security, origins=read.origins)
+        return replace(config, security=replace(read.security, audit=audit), origins=read.origins)

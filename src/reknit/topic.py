@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 
 from reknit.errors import InvalidTopic
 
-__all__ = ["TOPIC_BYTES_MAX", "Pattern", "check_topic"]
+__all__ = ["TOPIC_BYTES_MAX", "Pattern", "check_topic", "is_reserved"]
 
 TOPIC_BYTES_MAX = 255 * 4
 """The longest topic or pattern, in utf-8 bytes."""
 
 ANY, REST, INSIDE = "*", "**", "$*"
 VERBATIM = "@"
+RESERVED = "reknit/"
 
 Part = str | tuple[str, ...]
 """One segment of a pattern: a literal, ANY, REST, or the pieces between the `$*`s."""
@@ -48,6 +49,15 @@ def check_topic(text: str) -> str:
     if wild := _WILD.search(text):
         raise InvalidTopic(text, f"has {wild[0]!r} at {wild.start()}; wildcards belong in a pattern")
     return text
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether only nodes write on a topic: dead letters and the audit trail are there.
+
+    >>> is_reserved("reknit/audit"), is_reserved("reknits/a")
+    (True, False)
+    """
+    return topic.startswith(RESERVED)
 
 
 def _check(text: str, kind: str) -> None:

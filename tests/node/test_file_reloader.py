@@ -66,3 +66,15 @@ def test_a_request_reads_everything_again(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         reloader.reload()
     assert words.count == 1
+
+
+def test_who_watches_is_told_what_was_reloaded_and_what_was_not(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    path.write_text("one")
+    reloader, told = FileReloader(), list[tuple[str, str, bool]]()
+    reloader.watch(lambda name, files, why: told.append((name, files, "is empty" in why)))
+    reloader.add("the list", Words(path))
+    reloader.reload()
+    path.write_text("")
+    reloader.reload()
+    assert told == [("the list", str(path), False), ("the list", str(path), True)]

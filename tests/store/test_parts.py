@@ -14,6 +14,7 @@ from reknit.store.engine.log_state import LogState
 from reknit.store.engine.staging import SegmentLimits, StagingArea
 from reknit.store.log.retention import Retention, Segment
 from reknit.store.log.tail import Chunk
+from reknit.store.log.walk import content_bytes
 from tests.store.journals import SOURCE_A, Clock, batch
 
 
@@ -112,3 +113,9 @@ def test_nothing_is_staged_after_close() -> None:
     state.close()
     with pytest.raises(Closed):
         stage(area, 1)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, (1 << 16) - 3, 1 << 16, (3 << 16) + 5])
+@pytest.mark.parametrize("content", [b"", b"a\0b"])
+def test_preallocated_zeros_are_not_content(content: bytes, zeros: int) -> None:
+    assert content_bytes(content + bytes(zeros)) == len(content)

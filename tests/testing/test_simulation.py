@@ -12,7 +12,7 @@ from reknit.testing.simulate import describe
 from reknit.testing.simulation import run, run_plan
 
 CHUNK = 25
-CHUNKS = 8
+CHUNKS = 12
 
 OLDER_SEEDS = (
     4,  # a new durable subscriber received events that were staged before it, and that it was not owed

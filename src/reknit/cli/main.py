@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from reknit.cli import backup, config, journal, ledger, link, owners, route, token, topic, trail
+from reknit.cli import audit, backup, config, journal, ledger, link, owners, route, token, topic, trail
 from reknit.cli.dead_letters import commands as dead_letters
 from reknit.cli.demo import command as demo
 from reknit.cli.events import pub, sub
@@ -83,6 +83,7 @@ app.command("status")(status.status)
 app.command("ledger")(ledger.ledger)
 app.command("demo")(demo.demo)
 app.command("trail")(trail.trail)
+app.command("audit")(audit.audit)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.add_typer(dead_letters.app, name="dead-letters")

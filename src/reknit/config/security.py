@@ -1,11 +1,12 @@
-"""`[security]`: tokens and permissions."""
+"""`[security]`: tokens, permissions and the audit trail."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from reknit.config.settings import Section, setting
+from reknit.config.units import KIB, MIB
 
 __all__ = ["SecuritySettings"]
 
@@ -27,4 +28,13 @@ class SecuritySettings(Section):
         (),
         "permissions at every door, as 'ann publish plant/**'; empty: everyone may do everything, or, with a "
         "tokens_file, everyone who presents a token",
+    )
+    audit: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "whether logins, refusals, orders and changes are events on reknit/audit; auto: if there are rules or tokens",
+    )
+    audit_bytes_per_day_max: int = setting(
+        16 * MIB,
+        "audit entries of logins and refusals; beyond it they are summed up until there is room",
+        low=64 * KIB,
     )

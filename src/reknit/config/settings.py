@@ -139,8 +139,16 @@ def settings_of(section: type[Section]) -> tuple[Setting, ...]:
     >>> [one.key for one in settings_of(NodeSettings)]
     ['name', 'data_dir', 'listen']
     """
-    kinds = get_type_hints(section)
-    return tuple(Setting(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(section))
+    if section not in _declared:
+        kinds = get_type_hints(section)
+        _declared[section] = tuple(
+            Setting(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(section)
+        )
+    return _declared[section]
+
+
+_declared: dict[type[Section], tuple[Setting, ...]] = {}
+"""By section. To read the types of its fields takes longer than to read its values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ Whatever a node reads from files can join: it names its files, and reads them ag
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from reknit.errors import ReknitError
@@ -16,6 +16,10 @@ log = logging.getLogger("reknit.node")
 
 CHECK_S: Final = 2.0
 """How often the files are compared with what was read."""
+
+
+OnReload = Callable[[str, str, str], None]
+"""Is told the name of what was read again, its files, and why it stays as it was; empty if it does not."""
 
 
 class Reloadable(Protocol):
@@ -36,6 +40,11 @@ class FileReloader:
         self._parts: dict[str, Reloadable] = {}
         self._states: dict[str, list[FileState]] = {}
         self._check_at = 0.0
+        self._on_reload: OnReload | None = None
+
+    def watch(self, on_reload: OnReload) -> None:
+        """Call this whenever something was read again, or could not be."""
+        self._on_reload = on_reload
 
     def add(self, name: str, part: Reloadable | None) -> None:
         """From now on, read this again when it changes. `name` is for the log; None is nothing to reload."""
@@ -68,8 +77,14 @@ class FileReloader:
             part.reload()
         except ReknitError as error:
             log.error("%s stays as it was: %s", name, error)
+            self._tell(name, part, str(error))
         else:
             log.warning("%s was reloaded from %s", name, ", ".join(part.files))
+            self._tell(name, part)
+
+    def _tell(self, name: str, part: Reloadable, why: str = "") -> None:
+        if self._on_reload is not None:
+            self._on_reload(name, ", ".join(part.files), why)
 
 
 def _states(part: Reloadable) -> list[FileState]:

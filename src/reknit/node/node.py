@@ -24,6 +24,7 @@ from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
+from reknit.node.audit_log import AuditLog
 from reknit.node.clock_watch import ClockWatch
 from reknit.node.committer import CommitThread
 from reknit.node.containment import Containment
@@ -38,7 +39,7 @@ from reknit.node.links.links import Links
 from reknit.node.message_table import NodeMessages
 from reknit.node.peers.listeners import Listeners
 from reknit.node.peers.peers import Hold, Peers, PeerState
-from reknit.node.peers.permissions import Permissions
+from reknit.node.peers.permissions import Permissions, is_of_node
 from reknit.node.peers.reception import Reception
 from reknit.node.recovery.caches import NodeCaches
 from reknit.node.recovery.loss_recorder import LossRecorder
@@ -51,6 +52,7 @@ from reknit.protocol.machine import JOURNAL
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
+from reknit.trust.exposure import exposures
 from reknit.trust.gate import Gate
 from reknit.wire.codec import Item
 from reknit.wire.messages import VERSION, Bye, Welcome
@@ -134,9 +136,10 @@ class Node:
         config = self.config
         self.peers = Peers(config)
         self._containment = Containment(self.peers)
-        self._permissions = (
-            None if self.gate.is_open else Permissions(config, self.gate, self.peers, self.journal.ledger)
-        )
+        self._permissions: Permissions | None = None
+        if not self.gate.is_open:
+            call_later = asyncio.get_running_loop().call_later
+            self._permissions = Permissions(config, self.gate, self.peers, self.journal.ledger, call_later)
         in_memory = config.journal.kind == "memory"
         self._committer = CommitThread(self.journal, self._on_durable, self._on_failed, in_memory)
         self.core: Core = Core(
@@ -150,6 +153,10 @@ class Node:
             zero_us=environment.time_us() - int(self._now() * 1e6),
             edge=self._permissions,
             is_elsewhere=lambda topic: bool(self.links.routes.destinations(topic, "journal")),
+            is_of_node=lambda peer: is_of_node(self.peers.get(peer), self.gate),
+        )
+        self._audit_log = AuditLog(
+            self.name, audit=self.gate.audit, settings=config.security, core=self.core, peers=self.peers
         )
 
     def _make_parts(self) -> None:
@@ -184,6 +191,9 @@ class Node:
         core.parts.add("links", self.links)
         core.parts.add("anycast", self.anycast)
         core.parts.add("streams", self.anycast.streams)
+        core.parts.add("audit", self._audit_log)
+        self.gate.audit.written_by(self._run_soon)
+        self.reloader.watch(self.gate.audit.reloaded)
         self.bridges: Bridges = Bridges(
             config=config,
             node_name=self.name,
@@ -221,6 +231,7 @@ class Node:
             bridges=self.bridges,
             aligned=self.caches.aligned,
             report_loss=self._losses.skip,
+            on_order=self._audit_log.ordered,
         )
 
     def _make_reception(self, admin: AdminResponder) -> None:
@@ -275,6 +286,10 @@ class Node:
             door = make(self)
             await door.start()
             self.doors[name] = door
+        for warning in exposures(
+            [*self.urls, *(door.url for door in self.doors.values())], self.gate.is_open
+        ):
+            log.warning("%s", warning)
 
     def _report_damage(self) -> None:
         """Events that are gone from the journal's files are lost to the subscribers that were still owed them."""
@@ -299,6 +314,8 @@ class Node:
         for peer in self.peers:
             peer.leave(Bye(Code.UNAVAILABLE, "the node stops"))
         await self.caches.close()
+        self._audit_log.flush(self._now())
+        self.run_machines()
         await self._committer.stop()
         try:
             await asyncio.to_thread(self.journal.close)

@@ -59,10 +59,9 @@ def _changes(plan: Any) -> Iterator[dict[str, Any]]:
         yield {name: max(low, value // 2) if isinstance(value, int) else value * 0.75}
 
 
-def replay_settings(plan: Any) -> str:
+def replay_settings(plan: P, original: P) -> str:
     """The settings that make this plan of the one that its seed gives, for `make sim SET="…"`."""
-    settings = changed(plan, type(plan).from_seed(plan.seed))
-    return " ".join(f"{name}={value}" for name, value in settings.items())
+    return " ".join(f"{name}={value}" for name, value in changed(plan, original).items())
 
 
 def changed(plan: P, original: P) -> dict[str, Any]:

@@ -4,6 +4,7 @@ python -m reknit.testing.simulate --seed 7                   replay one run and 
 python -m reknit.testing.simulate --seed 7 --set cut_rate=0  the same with a changed plan
 python -m reknit.testing.simulate --seeds 20000 --start 0    run many, stop at the first that fails and shrink it
 python -m reknit.testing.simulate --fabric --seeds 200       the same with real nodes, links, gateways and clients
+python -m reknit.testing.simulate --large --seeds 50         these with all kinds of programs at once
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from typing import Final, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,12 +38,18 @@ LISTED_MAX = 100
 Failure = tuple[int, str]
 """A seed that fails, and its first problem."""
 Plan = FaultPlan | FabricPlan
+Kind = Literal["core", "fabric", "large"]
+PLANS: Final[dict[Kind, Callable[[int], Plan]]] = {
+    "core": FaultPlan.from_seed,
+    "fabric": FabricPlan.from_seed,
+    "large": FabricPlan.large,
+}
+"""By what is simulated: the plan of a seed."""
 
 
-def make_plan(seed: int, settings: Sequence[str], is_fabric: bool) -> Plan:
+def make_plan(seed: int, settings: Sequence[str], kind: Kind) -> Plan:
     """The plan of a seed, changed by settings such as `cut_rate=0`. Raises `ValueError`."""
-    plan: Plan = FabricPlan.from_seed(seed) if is_fabric else FaultPlan.from_seed(seed)
-    return with_settings(plan, settings)
+    return with_settings(PLANS[kind](seed), settings)
 
 
 def run_plan(plan: Plan, is_traced: bool = False) -> Verdict | FabricVerdict:
@@ -56,12 +64,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
-        make_plan(0, arguments.set, arguments.fabric)
+        make_plan(0, arguments.set, _kind(arguments))
     except ValueError as error:
         parser.error(str(error))
     if arguments.seed is not None:
-        return replay(arguments.seed, arguments.set, arguments.quiet, arguments.fabric)
+        return replay(arguments.seed, arguments.set, arguments.quiet, _kind(arguments))
     return ManySeeds(arguments).run()
+
+
+def _kind(arguments: argparse.Namespace) -> Kind:
+    return "large" if arguments.large else "fabric" if arguments.fabric else "core"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,6 +89,11 @@ def _parser() -> argparse.ArgumentParser:
         "--fabric",
         action="store_true",
         help="simulate real nodes, links, gateways and clients, not only cores",
+    )
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="whole fabrics with all kinds of programs at once, and more events",
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of every plan"
@@ -97,9 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def replay(seed: int, settings: Sequence[str] = (), quiet: bool = False, is_fabric: bool = False) -> int:
+def replay(seed: int, settings: Sequence[str] = (), quiet: bool = False, kind: Kind = "core") -> int:
     """Run one seed and print its steps, its plan and its verdict."""
-    verdict = run_plan(make_plan(seed, settings, is_fabric), is_traced=not quiet)
+    verdict = run_plan(make_plan(seed, settings, kind), is_traced=not quiet)
     for line in verdict.trace:
         print(line)
     print(f"\n{verdict.plan}\n{describe(verdict)}")
@@ -113,7 +130,7 @@ class ManySeeds:
         self._start, self._count = arguments.start, arguments.seeds
         self._settings: list[str] = arguments.set
         self._processes, self._keeps_going = arguments.processes, arguments.keep_going
-        self._shrinks, self._is_fabric = not arguments.no_shrink, arguments.fabric
+        self._shrinks, self._kind = not arguments.no_shrink, _kind(arguments)
 
     def run(self) -> int:
         """Run the seeds. Returns the exit code."""
@@ -141,9 +158,9 @@ class ManySeeds:
 
     def _chunks(self) -> Iterator[tuple[range, list[Failure]]]:
         """The seeds that fail, chunk by chunk, in order."""
-        size = CHUNK_FABRICS if self._is_fabric else CHUNK_SEEDS
+        size = CHUNK_SEEDS if self._kind == "core" else CHUNK_FABRICS
         chunks = list(_chunks(self._start, self._start + self._count, size))
-        tasks = [(chunk, self._settings, self._keeps_going, self._is_fabric) for chunk in chunks]
+        tasks = [(chunk, self._settings, self._keeps_going, self._kind) for chunk in chunks]
         if self._processes <= 1:
             yield from zip(chunks, map(failures_of, tasks), strict=True)
             return
@@ -160,7 +177,7 @@ class ManySeeds:
         print(f"{len(failures)} of {self._count} seeds fail: {' '.join(str(seed) for seed, _ in failures)}\n")
 
     def _explain(self, seed: int) -> None:
-        verdict = run_plan(make_plan(seed, self._settings, self._is_fabric))
+        verdict = run_plan(make_plan(seed, self._settings, self._kind))
         print(describe(verdict))
         if self._shrinks:
             smaller = run_plan(shrunk(verdict.plan, lambda plan: not run_plan(plan).is_good))
@@ -172,12 +189,12 @@ def _chunks(start: int, stop: int, size: int) -> Iterator[range]:
         yield range(low, min(low + size, stop))
 
 
-def failures_of(task: tuple[range, list[str], bool, bool]) -> list[Failure]:
+def failures_of(task: tuple[range, list[str], bool, Kind]) -> list[Failure]:
     """Those of some seeds that fail: all of them, or the first."""
-    seeds, settings, keeps_going, is_fabric = task
+    seeds, settings, keeps_going, kind = task
     failures: list[Failure] = []
     for seed in seeds:
-        verdict = run_plan(make_plan(seed, settings, is_fabric))
+        verdict = run_plan(make_plan(seed, settings, kind))
         if not verdict.is_good:
             failures.append((seed, verdict.problems[0]))
             if not keeps_going:

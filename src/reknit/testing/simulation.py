@@ -49,7 +49,7 @@ class Verdict:
     @property
     def command(self) -> str:
         """The command that replays this run."""
-        settings = replay_settings(self.plan)
+        settings = replay_settings(self.plan, FaultPlan.from_seed(self.plan.seed))
         return f"make sim SEED={self.plan.seed}" + (f' SET="{settings}"' if settings else "")
 
     @property

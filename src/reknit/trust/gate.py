@@ -9,11 +9,13 @@ from reknit.address import Address
 from reknit.config import Config
 from reknit.config.loader import is_file, reread
 from reknit.errors import InvalidConfig
-from reknit.topic import Pattern
+from reknit.topic import Pattern, is_reserved
+from reknit.trust.attempts import FailedAttempts
+from reknit.trust.audit import Audit
 from reknit.trust.identities import NOBODY, Identity, Unauthenticated
 from reknit.trust.logins import Logins
 from reknit.trust.refusals import Refusals
-from reknit.trust.rules import EVERYTHING, Rules
+from reknit.trust.rules import EVERYTHING, ITSELF, Rules
 from reknit.trust.token_file import read_tokens
 from reknit.trust.tokens import MEANS as TOKEN
 from reknit.trust.tokens import Tokens
@@ -35,7 +37,9 @@ class Gate:
         self._tokens_path = security.tokens_file
         self._tokens = Tokens(read_tokens(security.tokens_file))
         self.rules = self._make_rules(security.allow)
-        self.refusals = Refusals()
+        self.audit = Audit(security, is_open=self.rules.is_open)
+        self.refusals = Refusals(self.audit)
+        self.attempts = FailedAttempts()
         self.logins = Logins()
         self._objections: dict[str, Callable[[Identity], str]] = {TOKEN: self._token_objection}
         """By means: why an identity that was proven so no longer holds."""
@@ -93,7 +97,9 @@ class Gate:
     # -- what they may do
 
     def may_publish(self, name: str, topic: str) -> bool:
-        """Whether a name may publish on a topic."""
+        """Whether a name may publish on a topic. Only nodes write below `reknit/`, whatever the rules say."""
+        if is_reserved(topic) and name != ITSELF:
+            return False
         return self.is_open or self.rules.may_topic(name, "publish", topic)
 
     def may_read(self, name: str, topic: str) -> bool:

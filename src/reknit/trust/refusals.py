@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from reknit import environment
+from reknit.trust.audit import Audit
 
 log = logging.getLogger("reknit.trust")
 
@@ -26,19 +27,22 @@ class Refusals:
     {'ann': {'denied': 3}}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, audit: Audit | None = None) -> None:
+        self._audit = audit
         self._counts: dict[tuple[str, str], int] = {}
         self._logged: dict[tuple[str, str], float] = {}
         """When a line was logged last."""
 
-    def count(self, name: str, reason: str, text: str, events: int = 1) -> None:
+    def count(self, name: str, reason: str, text: str, events: int = 1, address: str = "") -> None:
         """Events of somebody were refused."""
         key = _bounded((name, reason), self._counts)
         self._counts[key] = self._counts.get(key, 0) + events
-        self.report(name, reason, text)
+        self.report(name, reason, text, events, address)
 
-    def report(self, name: str, reason: str, text: str) -> None:
-        """Log a refusal, at a limited rate."""
+    def report(self, name: str, reason: str, text: str, events: int = 0, address: str = "") -> None:
+        """Log a refusal, at a limited rate, and tell the audit."""
+        if self._audit is not None:
+            self._audit.refused(name, reason, text, events, address=address)
         key, now = _bounded((name, reason), self._logged), environment.monotonic()
         if now >= self._logged.get(key, -LOG_S) + LOG_S:
             self._logged[key] = now

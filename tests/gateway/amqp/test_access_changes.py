@@ -11,6 +11,7 @@ import pytest
 
 from reknit import environment
 from reknit.node.node import Node
+from reknit.trust.attempts import FREE
 from tests.gateway.amqp.clients import Client, broker, config, url_of
 from tests.guarded_files import GuardedFiles
 
@@ -107,3 +108,14 @@ def test_a_token_that_expires_ends_its_connection(node: Node, files: GuardedFile
 def test_a_token_is_the_password_of_its_identity_only(node: Node, name: str, password: str) -> None:
     with client(node, name, password) as refused:
         assert not refused.is_open
+
+
+def test_an_address_that_guesses_waits_and_is_not_banned(node: Node) -> None:
+    for _ in range(FREE + 2):
+        with client(node, "ann", "guess") as refused:
+            assert not refused.is_open
+    totals = node.gate.attempts.totals()
+    assert totals["failed"] == {"amqp": FREE + 2}
+    assert totals["slowed"] >= 1, "everybody at this address waits, as passwords might be guessed"
+    with client(node, "ann", "a-token") as ann:
+        assert ann.sender("plant/1").send(b"x").outcome == "accepted"

@@ -122,6 +122,19 @@ def test_external_takes_the_name_from_the_certificate(certificates: Path) -> Non
             assert not client.is_open
 
 
+def test_nobody_sends_below_reknit() -> None:
+    with broker(config()) as node, Client(url_of(node), sasl_enabled=False) as client:
+        client.sender("reknit/audit")
+        client.wait(lambda: client.errors, "the refusal")
+        assert client.errors.pop() == (
+            "amqp:unauthorized-access",
+            "anonymous may not publish on reknit/audit",
+        )
+        relay = client.sender(None)
+        assert relay.send(proton.Message(body=b"forged", address="reknit/audit")).outcome == "rejected"
+        assert not node.journal.sources("reknit/audit")
+
+
 def test_rules_say_who_may_read_and_write(users: str) -> None:
     allow = ("ann publish plant/*", "* subscribe plant/**")
     settings = config(mechanisms=("PLAIN", "ANONYMOUS"), users_file=users, plain_needs_tls=False, allow=allow)

@@ -157,3 +157,16 @@ def test_tokens_without_rules_let_in_whoever_has_one(tokens: str) -> None:
         assert node.post("/plant/a", "x").code == 403
         form = b"kn_to=/plant/a;kn_payload=x"
         assert node.request("/kn", "POST", form, Authorization="Bearer b-token").code == 200
+
+
+@pytest.mark.parametrize("topic", ["reknit/audit", "reknit/dead-letters"])
+@pytest.mark.parametrize("has_rules", [False, True])
+def test_nobody_posts_below_reknit(tokens: str, topic: str, has_rules: bool) -> None:
+    some = config(tokens_file=tokens, allow=("ann publish **", "ann subscribe **")) if has_rules else config()
+    token = "a-token" if has_rules else ""
+    with web(some) as node:
+        assert node.post(f"/{topic}", "forged", token=token).code == 403
+        status = f"/kn?do_method=noop;kn_status_to=/{topic};token={token}"
+        assert b"may not post" in node.request(status).body
+        route = f"/kn?do_method=route;kn_from=/what/chat;kn_to=/{topic};token={token}"
+        assert node.request(route).code == 403

@@ -191,6 +191,18 @@ def test_a_zenoh_network_publishes_and_reads_what_anonymous_may(tmp_path: Path) 
     run(test)
 
 
+def test_nobody_in_a_zenoh_network_publishes_below_reknit() -> None:
+    async def test() -> None:
+        async with joined() as (node, _, peer):
+            publisher = await peer.publisher("reknit/audit")
+            await peer.reaches(node)
+            await call(publisher.put, b"forged")
+            await until(lambda: node.gate.refusals.totals() == {"anonymous": {"denied": 1}})
+            assert "reknit/audit" not in node.journal.topics()
+
+    run(test)
+
+
 def test_what_came_from_zenoh_is_not_sent_back() -> None:
     async def test() -> None:
         async with joined() as (node, session, peer):

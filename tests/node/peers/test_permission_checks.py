@@ -67,7 +67,7 @@ def guarded(folder: Path, **more: Any) -> Iterator[Node]:
     """A node with these rules; everyone's token is their name and `-token`."""
     tokens = write_tokens(folder / "tokens", {name: f"{name}-token" for name in NAMES})
     allow = (*ALLOW, *more.pop("allow", ()))
-    security = SecuritySettings(tokens_file=tokens, allow=allow)
+    security = SecuritySettings(tokens_file=tokens, allow=allow, audit="off")
     parts = {"node": ANY_PORT, "journal": MEMORY} | more
     with serving(Config(security=security, **parts)) as node:
         yield node

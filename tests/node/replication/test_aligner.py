@@ -203,7 +203,7 @@ def test_what_was_skipped_here_and_is_found_elsewhere_can_be_recovered_from_here
 def secured(folder: Path, **recovery: Any) -> tuple[Config, Config]:
     """A node that wants tokens, and one that has one."""
     tokens = write_tokens(folder / "tokens", {"ann": "secret"})
-    rules = SecuritySettings(tokens_file=tokens, allow=("ann publish **", "ann subscribe **"))
+    rules = SecuritySettings(tokens_file=tokens, allow=("ann publish **", "ann subscribe **"), audit="off")
     there = dataclasses.replace(config(), security=rules)
     return there, dataclasses.replace(config(**recovery), security=SecuritySettings(token="secret"))
 

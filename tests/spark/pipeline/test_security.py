@@ -11,9 +11,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from reknit.audit import read_entry
 from reknit.spark.blocking_connection import BlockingConnection
 from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.spark_tables import read
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings
 from reknit.spark.source.options import SourceOptions
 from reknit.spark.source.schema import full_schema
@@ -52,6 +54,7 @@ def secure(make_node: Callable[..., RunningNode], certificate: Path, tmp_path: P
         transport__tls_key_file=str(certificate.with_name("key.pem")),
         security__allow=RULES,
         security__tokens_file=tokens,
+        security__audit="off",  # what these tests count is what they publish
     )
 
 
@@ -108,3 +111,21 @@ def test_pipeline_runs_at_a_node_with_tls_and_rules(
     with BlockingConnection(secure.url, "oak", tls=TlsFiles(str(certificate))) as link:
         [row] = link.ask("status")["pipelines"]
     assert (row["stage"], row["settled"], row["lag_bytes"]) == ("done", 100, 0)
+
+
+@pytest.mark.spark
+@pytest.mark.real
+def test_the_audit_trail_is_in_the_table_of_events(
+    spark: SparkSession, make_node: Callable[..., RunningNode], tmp_path: Path
+) -> None:
+    tokens = write_tokens(tmp_path / "tokens", {"pump": "water", "tables": "oak"})
+    node = make_node(security__allow=RULES, security__tokens_file=tokens)
+    keep(node.url, batches("a", 1, 11), token="water")
+    lake = Lake.create(tmp_path / "lake")
+    spark.dataSource.register(ReknitDataSource)
+    Pipeline(spark, lake, PipelineSettings((node.url,), is_once=True, token="oak")).run()
+    trail = read(spark, lake, "events").where("topic = 'reknit/audit'")
+    who = "get_json_object(CAST(payload AS STRING), '$.who') AS who"
+    assert "pump" in {row.who for row in trail.selectExpr(who).collect()}
+    entries = [read_entry(bytes(row.payload)) for row in trail.select("payload").collect()]
+    assert {(one.kind, one.code, one.node) for one in entries} == {("login", "OK", "line1")}

@@ -23,6 +23,7 @@ from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.sasl import NotSasl, SaslServer, SaslState
 from reknit.gateway.amqp.security import AmqpSecurity
 from reknit.outcome import Code
+from reknit.trust.attempts import FailedAttempts
 from reknit.trust.identities import NOBODY, Identity
 from reknit.trust.logins import Logins
 
@@ -30,6 +31,8 @@ log = logging.getLogger("reknit.amqp")
 
 LINGER_S = 0.5
 """How long a client may take to close its side after we closed ours."""
+EARLY_BYTES_MAX = 16 << 10
+"""A client that has to wait sends no more than this; SASL is shorter."""
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 
 
@@ -45,6 +48,7 @@ class AmqpServices:
     security: AmqpSecurity
     access: Access
     logins: Logins
+    attempts: FailedAttempts
     counts: DeliveryCounts
     replies: ReplyAddresses
     connections: AmqpConnections[AmqpConnection]
@@ -65,6 +69,9 @@ class AmqpConnection(asyncio.Protocol):
         self._engine: ProtonEngine | None = None
         self._links: LinkTable | None = None
         """None until the client is known."""
+        self._address = ""
+        self._early: bytes | None = None
+        """What the client sent before it is looked at, if it has to wait."""
         self._is_blocked = self._is_closing = self._is_client_done = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -76,10 +83,32 @@ class AmqpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(services.settings.output_bytes_max)
         self._sasl = services.security.sasl(self._transport)
+        peer = self._transport.get_extra_info("peername")
+        self._address = str(peer[0]) if peer else "local"
+        self._slow_down(services.attempts.before(self._address))
         services.connections.opened(self)
         self._timer = self._loop.call_later(services.settings.hello_timeout_s, self._transport.abort)
 
+    def _slow_down(self, wait_s: float | None) -> None:
+        """A client at an address where others failed to authenticate waits before it is looked at."""
+        if wait_s is None:
+            self._transport.abort()
+        elif wait_s:
+            self._early = b""
+            self._loop.call_later(wait_s, self._look)
+
+    def _look(self) -> None:
+        self._services.attempts.answered(self._address)
+        data, self._early = self._early or b"", None
+        if not self._transport.is_closing():
+            self.data_received(data)
+
     def data_received(self, data: bytes) -> None:
+        if self._early is not None:
+            self._early += data
+            if len(self._early) > EARLY_BYTES_MAX:
+                self._transport.abort()
+            return
         if self._sasl is not None:
             data = self._authenticate(self._sasl, data)
         engine = self._engine
@@ -122,6 +151,7 @@ class AmqpConnection(asyncio.Protocol):
             return b""
         if sasl.state is SaslState.FAILED:
             log.warning("%s failed to authenticate", self._transport.get_extra_info("peername"))
+            services.attempts.count(self._address, "amqp")
             self._transport.close()
         if sasl.state is not SaslState.DONE:
             return b""

@@ -44,6 +44,7 @@ class AmqpServer:
             security=self._security,
             access=node.gate,
             logins=node.gate.logins,
+            attempts=node.gate.attempts,
             counts=self._counts,
             replies=self.replies,
             connections=self.connections,

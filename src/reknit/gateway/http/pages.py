@@ -14,6 +14,7 @@ from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, FOREIGN_HOST, PREFLIGHT, HostPolicy, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest
+from reknit.trust.attempts import FailedAttempts
 from reknit.trust.identities import Unauthenticated
 
 log = logging.getLogger("reknit.http")
@@ -29,10 +30,17 @@ class Pages:
     """Answers requests. `by_path` maps a path to its page; you may add pages of your own."""
 
     def __init__(
-        self, by_path: Mapping[str, Page], *, access: Access, origins: OriginPolicy, hosts: HostPolicy
+        self,
+        by_path: Mapping[str, Page],
+        *,
+        access: Access,
+        attempts: FailedAttempts,
+        origins: OriginPolicy,
+        hosts: HostPolicy,
     ) -> None:
         self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
         self._access = access
+        self._attempts = attempts
         self._origins = origins
         self._hosts = hosts
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,7 +59,11 @@ class Pages:
 
     async def _answer(self, connection: HttpConnection, request: HttpRequest) -> None:
         try:
-            await self._page(request)(connection, self._identified(request))
+            request = self._identified(request)
+            if request.refusal and not await self._may_answer(connection):
+                connection.abort()
+                return
+            await self._page(request)(connection, request)
         except ReknitError as error:
             connection.answer_text(request, 500, str(error))
         except Exception:
@@ -65,6 +77,17 @@ class Pages:
             return replace(request, identity=self._access.identify(request.token))
         except Unauthenticated as error:
             return replace(request, refusal=error.why)
+
+    async def _may_answer(self, connection: HttpConnection) -> bool:
+        """Wait, after a token that proves nothing; False if there were too many of them from this address."""
+        address, attempts = connection.address, self._attempts
+        wait_s = attempts.failed(address, "http")
+        if wait_s:
+            try:
+                await asyncio.sleep(wait_s)
+            finally:
+                attempts.answered(address)
+        return wait_s is not None
 
     def _page(self, request: HttpRequest) -> Page:
         if not self._hosts.is_allowed(request.headers.get("host", "")):

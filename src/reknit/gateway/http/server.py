@@ -114,7 +114,8 @@ class HttpServer:
             PATH: self._cloudevents.answer,
         }
         host = urlsplit(f"//{settings.listen}").hostname or ""
-        return Pages(by_path, access=access, origins=origins, hosts=HostPolicy(host, settings.hosts))
+        hosts = HostPolicy(host, settings.hosts)
+        return Pages(by_path, access=access, attempts=node.gate.attempts, origins=origins, hosts=hosts)
 
     async def start(self) -> None:
         """Listen. Raises `InvalidConfig`."""

@@ -53,10 +53,10 @@ class ZenohInbound:
 
     def _permitted(self, samples: list[ZenohSample]) -> list[ZenohSample]:
         """The samples on topics that a Zenoh network may publish on."""
-        if self._gate.is_open:
-            return samples
         keys = {sample.key for sample in samples}
         refused = {key for key in keys if not self._gate.may_publish(ANONYMOUS, key)}
+        if not refused:
+            return samples
         for key in sorted(refused):
             text = f"{ANONYMOUS} may not publish on {key!r}, from the Zenoh network"
             self._gate.refusals.count(ANONYMOUS, "denied", text, sum(one.key == key for one in samples))

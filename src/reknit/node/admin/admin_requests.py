@@ -16,6 +16,7 @@ from reknit.node.admin.journal_requests import JournalRequests, Reply
 from reknit.node.admin.owners import owners
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.core.core import Core
+from reknit.node.core.orders import OnOrder
 from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.peers.peers import PeerState
 from reknit.node.recovery.aligned import AlignedEvents
@@ -51,11 +52,14 @@ class AdminResponder:
         bridges: Bridges,
         aligned: AlignedEvents,
         report_loss: ReportLoss,
+        on_order: OnOrder,
     ) -> None:
         self._config = config
         self._core = core
         self._aligned = aligned
         self._report_loss = report_loss
+        self._on_order = on_order
+        core.orders.watch(on_order)
         self._requests: dict[str, Answering] = {
             **self._figures(figures),
             **self._journal(),
@@ -131,9 +135,10 @@ class AdminResponder:
         except Gone as gone:
             peer.send(Answer(ask.id, Code.OUT_OF_RANGE, str(gone), {"first_held": gone.first_held}))
         except UNANSWERABLE as error:
-            peer.send(_refusal(ask, error))
+            self._refuse(ask, peer, error)
         else:
             answer = Answer(ask.id, Code.OK, "", body, sum(map(len, pieces)))
+            self._on_order(ask, peer.id, Code.OK, "", None)
             if ask.what == SKIP:
                 self._core.say_when_durable(peer.id, answer, asyncio.get_running_loop().time())
             else:
@@ -143,12 +148,18 @@ class AdminResponder:
         try:
             body = await self._tasks[ask.what](ask.args)
         except UNANSWERABLE as error:
-            peer.send(_refusal(ask, error))
+            self._refuse(ask, peer, error)
         except Exception:
             peer.send(Answer(ask.id, Code.INTERNAL, f"{ask.what}: the node's log says what went wrong"))
             raise
         else:
+            self._on_order(ask, peer.id, Code.OK, "", None)
             peer.send(Answer(ask.id, Code.OK, "", body))
+
+    def _refuse(self, ask: Ask, peer: PeerState, error: Exception) -> None:
+        answer = _refusal(ask, error)
+        peer.send(answer)
+        self._on_order(ask, peer.id, Code(answer.code), answer.text, None)
 
     def _describe(self, args: dict[str, Any]) -> Reply:
         """Every setting except the secret one."""

@@ -95,6 +95,7 @@ class NodeFigures:
             "paused": core.dispatch.pauses.patterns,
             "intake": {"duplicates": core.intake.duplicates, "is_full": core.intake.is_full},
             "refused": self._gate.refusals.totals(),
+            "authentication": self._gate.attempts.totals(),
             "bridges": self._bridges.status(),
             "requests": {"open": len(requests), "answered": requests.answered},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in self._peers],

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 from wsgiref.simple_server import WSGIServer
@@ -80,6 +81,7 @@ class NodeCollector(Collector):
         status, ledger = answer.result(ANSWER_S)
         yield from _plain(status)
         yield from _refused(status["refused"])
+        yield from _authentication(status["authentication"])
         yield from _http(status["http"])
         yield from _amqp(status["amqp"])
         yield from _topics(status["topics"])
@@ -128,6 +130,18 @@ def _refused(totals: dict[str, dict[str, int]]) -> Iterator[Metric]:
         for reason, count in by_reason.items():
             family.add_metric([name, reason], count)
     yield family
+
+
+def _authentication(totals: dict[str, Any]) -> Iterator[Metric]:
+    doc = "Attempts to authenticate that failed."
+    failed = CounterMetricFamily("reknit_authentication_failed", doc, labels=["door"])
+    for door, count in totals["failed"].items():
+        failed.add_metric([door], count)
+    doc = "Failed attempts whose address had to wait, or that were not answered."
+    slowed = CounterMetricFamily("reknit_authentication_slowed", doc, labels=["how"])
+    for how in ("slowed", "dropped"):
+        slowed.add_metric([how], totals[how])
+    yield from (failed, slowed)
 
 
 def _topics(rows: list[dict[str, Any]]) -> Iterator[Metric]:
@@ -238,12 +252,21 @@ def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
     cast(Any, server).get_request = accept
 
 
+def _slow_down(gate: Gate, address: str) -> None:
+    """A token was wrong: wait, in the thread of its request."""
+    if wait_s := gate.attempts.failed(address, "metrics"):
+        threading.Event().wait(wait_s)
+        gate.attempts.answered(address)
+
+
 def _guarded(app: WSGIApplication, gate: Gate) -> WSGIApplication:
     """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`."""
 
     def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         scheme, _, token = request.get("HTTP_AUTHORIZATION", "").partition(" ")
         name = gate.who(token.strip() if scheme.lower() == "bearer" else "")
+        if name is None:
+            _slow_down(gate, request.get("REMOTE_ADDR", ""))
         if name is not None and gate.may_observe(name):
             return app(request, start)
         status = "401 Unauthorized" if name is None or not token else "403 Forbidden"

@@ -54,7 +54,7 @@ from reknit.protocol.effects import (
     Withhold,
 )
 from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft
-from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.publish.admission import IsOfNode, Refusal
 from reknit.protocol.publish.intake import Intake, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.routing.routes import SourceDeclared, SubscriptionsChanged
 from reknit.protocol.rpc.open_requests import Respond
@@ -106,6 +106,7 @@ class Core:
         zero_us: int = 0,
         edge: Edge | None = None,
         is_elsewhere: Callable[[str], bool] = lambda topic: False,
+        is_of_node: IsOfNode = lambda peer: False,
     ) -> None:
         self.epoch = epoch
         self.journal = journal
@@ -126,6 +127,7 @@ class Core:
             permit,
             self.inspect,
             limits.topic_bytes_max,
+            is_of_node,
         )
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
@@ -175,7 +177,7 @@ class Core:
         self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
-        self._orders = AdminOrders(
+        self.orders = AdminOrders(
             ledger=journal.ledger,
             dispatch=self.dispatch,
             intake=self.intake,
@@ -243,7 +245,7 @@ class Core:
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
         """An admin request that changes state. It is answered when the change is durable."""
-        self._orders.take(ask, peer, now)
+        self.orders.take(ask, peer, now)
 
     def say_when_durable(self, peer: Peer, message: Message, now: float) -> None:
         """Send a message once everything that was staged before it is durable."""
@@ -329,9 +331,10 @@ class Core:
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
-            case RefusedBatch(refusal=refusal) if not refusal.is_stored and self._edge is not None:
-                self._edge.refused(effect.peer, effect.batch, refusal)
-                self.responses.refused(effect, self._edge.may_be)
+            case RefusedBatch(refusal=refusal) if not refusal.is_stored:
+                if self._edge is not None:
+                    self._edge.refused(effect.peer, effect.batch, refusal)
+                    self.responses.refused(effect, self._edge.may_be)
             case Append(peer=peer, heads=heads) if self._owners is not None:
                 self._writer.write(effect, now)
                 self._owners.taken(peer, heads, now)

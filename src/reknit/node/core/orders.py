@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from reknit.errors import JournalFull, LocalError
@@ -16,6 +17,9 @@ from reknit.protocol.publish.intake import Intake
 from reknit.records import SourceOwned, SubscriberOwned
 from reknit.topic import Pattern
 from reknit.wire.messages import Answer, Ask, Message
+
+OnOrder = Callable[[Ask, Peer, Code, str, Any], None]
+"""Hears of every order: how it ended, and the answer."""
 
 
 class OrderOutput(Protocol):
@@ -51,6 +55,11 @@ class AdminOrders:
         self._intake = intake
         self._dead_letters = dead_letters
         self._output = output
+        self._on_order: OnOrder | None = None
+
+    def watch(self, on_order: OnOrder) -> None:
+        """Call this for every order."""
+        self._on_order = on_order
 
     def take(self, ask: Ask, peer: Peer, now: float) -> None:
         """Carry out an order from a peer."""
@@ -59,6 +68,7 @@ class AdminOrders:
                 case "pause" | "resume":
                     pattern = Pattern(str(ask.args["pattern"])).text
                     self._dispatch.receive(SetPaused(ask.id, pattern, ask.what == "pause"), peer, now)
+                    self._tell(Answer(ask.id, Code.OK, ""), ask, peer)
                     return
                 case "own":
                     body = self._own(ask.args, now)
@@ -67,12 +77,22 @@ class AdminOrders:
                 case _:
                     body = self._dead_letters.drop(ask.args)
         except JournalFull as error:
-            self._output.say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
+            self._fail(Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)), ask, peer)
             return
         except (LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            self._output.say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
+            self._fail(Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"), ask, peer)
             return
-        self._output.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)
+        answer = Answer(ask.id, Code.OK, "", body)
+        self._tell(answer, ask, peer)
+        self._output.say_when_durable(peer, answer, now)
+
+    def _fail(self, answer: Answer, ask: Ask, peer: Peer) -> None:
+        self._output.say(peer, answer)
+        self._tell(answer, ask, peer)
+
+    def _tell(self, answer: Answer, ask: Ask, peer: Peer) -> None:
+        if self._on_order is not None:
+            self._on_order(ask, peer, Code(answer.code), answer.text, answer.body)
 
     def _own(self, args: dict[str, Any], now: float) -> dict[str, Any]:
         """Give a source or a durable subscriber to another identity."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -67,6 +67,11 @@ class PeerState:
 
     def __str__(self) -> str:
         return f"{self.name or 'peer'} ({self.connection.peer})"
+
+    @property
+    def address(self) -> str:
+        """Where it connects from, without the port."""
+        return self.connection.peer.rpartition(":")[0]
 
     @property
     def held_bytes(self) -> int:
@@ -178,8 +183,13 @@ class PeerState:
     def dismiss(self, code: Code, text: str) -> None:
         """Say why, and close; once."""
         if not self.is_leaving:
-            log.warning("closing the connection of %s: %s: %s", self, code.name, text)
-            self.leave(Bye(code, text))
+            self.dismissal(code, text)()
+
+    def dismissal(self, code: Code, text: str) -> Callable[[], None]:
+        """Take nothing more from it; what is returned says why, and closes."""
+        log.warning("closing the connection of %s: %s: %s", self, code.name, text)
+        self.is_leaving = True
+        return lambda: self.leave(Bye(code, text))
 
     def end(self, code: Code, text: str) -> None:
         """Close at once, and drop what it was sent: it would not read why."""

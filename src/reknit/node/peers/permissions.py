@@ -64,11 +64,24 @@ _FREE: Final = frozenset(
 """Messages that need no permission of their own: the core checks what is published, others follow a permitted one."""
 
 
+CallLater = Callable[[float, Callable[[], None]], object]
+
+
+def is_of_node(peer: PeerState | None, gate: Gate) -> bool:
+    """Whether a peer is a part of this node, or copies another node's events and is an admin by a rule."""
+    if peer is None or peer.connection.is_inside:
+        return peer is not None
+    return peer.is_copier and not gate.is_open and gate.is_admin(peer.identity)
+
+
 class Permissions:
     """Decides what each peer of one node may do."""
 
-    def __init__(self, config: Config, gate: Gate, peers: Peers, ledger: Ledger) -> None:
+    def __init__(
+        self, config: Config, gate: Gate, peers: Peers, ledger: Ledger, call_later: CallLater
+    ) -> None:
         self._gate = gate
+        self._call_later = call_later
         self._peers = peers
         self._ledger = ledger
         """It has the owners of sources and durable subscribers."""
@@ -102,11 +115,31 @@ class Permissions:
         try:
             identity = self._gate.identify(token, peer.connection.certified)
         except Unauthenticated as error:
-            peer.dismiss(Code.UNAUTHENTICATED, error.why)
+            self._gate.audit.login(None, "tcp", peer.connection.peer, error.why)
+            self._refuse(peer, error.why)
             return False
         peer.identified(identity)
         self._gate.logins.add(peer)
+        self._gate.audit.login(identity, "tcp", peer.connection.peer)
         return True
+
+    def _refuse(self, peer: PeerState, why: str) -> None:
+        """Tell a peer why it is not let in. One from an address that fails again and again hears it later."""
+        address, attempts = peer.address, self._gate.attempts
+        wait_s = attempts.failed(address, "tcp")
+        if wait_s is None:
+            peer.end(Code.UNAUTHENTICATED, "too many failed attempts from this address")
+            return
+        dismiss = peer.dismissal(Code.UNAUTHENTICATED, why)
+        if not wait_s:
+            dismiss()
+            return
+
+        def answer() -> None:
+            attempts.answered(address)
+            dismiss()
+
+        self._call_later(wait_s, answer)
 
     def left(self, peer: PeerState) -> None:
         """A peer's connection is gone."""
@@ -120,15 +153,15 @@ class Permissions:
 
     def subscription_objection(self, peer: PeerState, pattern: str, durable: str) -> str:
         """Why a peer may not have a subscription; empty if it may."""
-        return self._subscription_objection(peer.identity, pattern, durable)
+        return self._subscription_objection(peer, pattern, durable)
 
     def may_offer(self, peer: Peer, pattern: str) -> bool:
         """Whether a peer may hold the events of these topics for others."""
-        return self._may(self._name(peer), "publish", pattern)
+        return self._allows(self._name(peer), "publish", pattern)
 
     def may_stream(self, peer: Peer, topic: str) -> bool:
         """Whether a stream on a topic may come from a peer. Those from neighbours and gateways were permitted there."""
-        return self._peers.get(peer) is None or self._may(self._name(peer), "publish", topic)
+        return self._peers.get(peer) is None or self._allows(self._name(peer), "publish", topic)
 
     # -- publishing
 
@@ -183,7 +216,11 @@ class Permissions:
 
     def refused(self, peer: Peer, batch: Batch, refusal: Refusal) -> None:
         """Count events that were refused and are not stored."""
-        self._gate.refusals.count(self._name(peer), str(refusal.reason), refusal.text, batch.count)
+        state = self._peers.get(peer)
+        address = "" if state is None else state.connection.peer
+        self._gate.refusals.count(
+            self._name(peer), str(refusal.reason), refusal.text, batch.count, address=address
+        )
 
     # -- all other messages
 
@@ -196,38 +233,38 @@ class Permissions:
         return check(item, peer) if check is not None else self._admits_admin(item, peer)
 
     def _admits_subscribe(self, item: Subscribe, peer: PeerState) -> bool:
-        problem = self._subscription_objection(peer.identity, item.pattern, item.name)
+        problem = self._subscription_objection(peer, item.pattern, item.name)
         if problem:
             peer.send(Unsubscribed(item.sub, Code.PERMISSION_DENIED, problem))
         return not problem
 
     def _admits_recover(self, item: Recover, peer: PeerState) -> bool:
-        is_allowed = self._may_read(peer.identity, item.topic)
+        is_allowed = self._may_read(peer, item.topic)
         if not is_allowed:
             peer.send(Recovered(item.id, 0, item.ranges))
         return is_allowed
 
     def _admits_survey(self, item: Survey, peer: PeerState) -> bool:
-        is_allowed = self._may_read(peer.identity, item.pattern)
+        is_allowed = self._may_read(peer, item.pattern)
         if not is_allowed:
             peer.send(Surveyed(item.id, []))
         return is_allowed
 
     def _admits_offer(self, item: Offer, peer: PeerState) -> bool:
-        return self._may(peer.identity, "publish", item.pattern)
+        return self._may(peer, "publish", item.pattern)
 
     def _admits_publisher(self, item: Heartbeat | Require | Want, peer: PeerState) -> bool:
-        return self._may(peer.identity, "publish", item.topic)
+        return self._may(peer, "publish", item.topic)
 
     def _admits_skip(self, item: Skip, peer: PeerState) -> bool:
-        is_allowed = self._may(peer.identity, "publish", item.topic)
+        is_allowed = self._may(peer, "publish", item.topic)
         return is_allowed and not self._not_theirs(peer.identity, item.source, item.topic)
 
     def _admits_begin(self, item: Begin, peer: PeerState) -> bool:
         """The source is of this stream alone: it belongs to nobody else, and is not remembered."""
         objection = self._objection(peer.identity, item.source, item.topic)
         if objection is not None:
-            self._gate.refusals.report(peer.identity, "denied", f"a stream: {objection.text}")
+            self._report(peer, f"a stream: {objection.text}")
             fate = RangeOutcome(1, 2, Outcome.REJECTED, code=objection.code, text=objection.text, attempts=0)
             peer.send(Told(item.source, [fate]))
         return objection is None
@@ -239,57 +276,70 @@ class Permissions:
         is_allowed = is_theirs and self._gate.rules.publishes(name)
         if not is_allowed:
             text = f"{name} may not report the nodes that source {source.hex()} has passed"
-            self._gate.refusals.report(name, "denied", text)
+            self._report(peer, text)
         return is_allowed
 
     def _admits_admin(self, item: Item, peer: PeerState) -> bool:
         name = peer.identity
         if not self._gate.rules.is_admin(name):
             text = f"{name} may not send {type(item).__name__}: add '{name} admin' to security.allow"
+            self._report(peer, text)
             peer.dismiss(Code.PERMISSION_DENIED, text)
         return not peer.is_leaving
 
-    def _may(self, name: str, verb: str, text: str) -> bool:
-        try:
-            is_allowed = self._gate.rules.may(name, verb, Pattern(text))
-        except InvalidTopic:
-            return True  # it is refused as invalid later
+    def _may(self, peer: PeerState, verb: str, text: str) -> bool:
+        is_allowed = self._allows(peer.identity, verb, text)
         if not is_allowed:
-            self._gate.refusals.report(name, "denied", f"{name} may not {verb} {text!r}")
+            self._report(peer, f"{peer.identity} may not {verb} {text!r}")
         return is_allowed
 
-    def _may_read(self, name: str, text: str) -> bool:
-        return self._may(name, "subscribe", text)
+    def _allows(self, name: str, verb: str, text: str) -> bool:
+        try:
+            return self._gate.rules.may(name, verb, Pattern(text))
+        except InvalidTopic:
+            return True  # it is refused as invalid later
 
-    def _subscription_objection(self, name: str, pattern: str, durable: str) -> str:
+    def _report(self, peer: PeerState, text: str) -> None:
+        self._gate.refusals.report(peer.identity, "denied", text, address=peer.connection.peer)
+
+    def _may_read(self, peer: PeerState, text: str) -> bool:
+        return self._may(peer, "subscribe", text)
+
+    def _subscription_objection(self, peer: PeerState, pattern: str, durable: str) -> str:
         """The reason why a subscription is not permitted, or an empty text."""
-        if not self._may_read(name, pattern):
+        name = peer.identity
+        if not self._may_read(peer, pattern):
             return f"{name} may not subscribe to {pattern!r}"
         if not durable or self._gate.rules.is_admin(name):
             return ""
         account = self._ledger.accounts.get(durable)
         is_theirs = account is None or account.owner in ("", name)
-        return "" if is_theirs else f"subscriber {durable!r} is not {name}'s: use another name"
+        if is_theirs:
+            return ""
+        text = f"subscriber {durable!r} is not {name}'s: use another name"
+        self._report(peer, text)
+        return text
 
     def _may_ask(self, ask: Ask, peer: PeerState) -> bool:
         name = peer.identity
         pattern = _asked_pattern(ask)
-        if ask.what == "skip" and self._may_skip(name, str(ask.args.get("topic")), ask.args.get("source")):
+        if ask.what == "skip" and self._may_skip(peer, str(ask.args.get("topic")), ask.args.get("source")):
             return True
-        if self._gate.rules.is_admin(name) or (pattern is not None and self._may_read(name, pattern)):
+        if self._gate.rules.is_admin(name) or (pattern is not None and self._may_read(peer, pattern)):
             return True
         needed = f"subscribe {pattern}" if pattern is not None else "admin"
         text = f"{name} may not ask for {ask.what!r}: add '{name} {needed}' to security.allow"
+        self._report(peer, text)
         peer.send(Answer(ask.id, Code.PERMISSION_DENIED, text))
         return False
 
-    def _may_skip(self, name: str, topic: str, source: Any) -> bool:
-        """Whether a name may report that some events of a source are lost."""
+    def _may_skip(self, peer: PeerState, topic: str, source: Any) -> bool:
+        """Whether a peer may report that some events of a source are lost."""
         try:
             known = bytes.fromhex(str(source))
         except ValueError:
             return True  # it is refused as invalid later
-        return self._may(name, "publish", topic) and not self._not_theirs(name, known, topic)
+        return self._may(peer, "publish", topic) and not self._not_theirs(peer.identity, known, topic)
 
 
 def _asked_pattern(ask: Ask) -> str | None:

@@ -28,7 +28,7 @@ from reknit.protocol.replication.bridge_replication import (
     SourceUp,
     VisitedKnown,
 )
-from reknit.topic import Pattern
+from reknit.topic import Pattern, is_reserved
 from reknit.transport import memory
 from reknit.transport.connection import Handler
 
@@ -95,7 +95,7 @@ class Bridge:
 
         zero_us = environment.time_us() - int(asyncio.get_running_loop().time() * 1e6)
         copy = make_replication(self._url, config, BatchExpiry(ttl_ms_of, zero_us))
-        return BridgeReplication(copy, config.links.hops_max)
+        return BridgeReplication(copy, config.links.hops_max, is_reserved(self._pattern.text))
 
     @property
     def events(self) -> int:

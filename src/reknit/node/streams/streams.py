@@ -23,7 +23,7 @@ from reknit.protocol.machine import Peer
 from reknit.protocol.routing.routes import SendToNeighbour
 from reknit.protocol.streams import inputs as machines
 from reknit.protocol.streams.streams import StreamMachine
-from reknit.topic import check_topic
+from reknit.topic import check_topic, is_reserved
 from reknit.wire.links import Return
 from reknit.wire.messages import DispositionRow, Message
 from reknit.wire.outcomes import RangeOutcome, Told
@@ -181,6 +181,8 @@ class NodeStreams:
             check_topic(head.topic)
         except InvalidTopic as error:
             return Code.INVALID_ARGUMENT, str(error)
+        if is_reserved(head.topic):
+            return Code.PERMISSION_DENIED, f"only nodes write below reknit/, not {head.topic!r}"
         if not head.flags & FLAG_STREAM or (head.first, head.count) != (1, 1):
             return Code.INVALID_ARGUMENT, "a stream must be one event, the first of its source"
         if mode not in DISTRIBUTIONS:

@@ -12,7 +12,7 @@ from reknit.errors import InvalidTopic
 from reknit.event import FLAG_STREAM
 from reknit.outcome import Code, Reason
 from reknit.protocol.machine import Peer
-from reknit.topic import TOPIC_BYTES_MAX, check_topic
+from reknit.topic import TOPIC_BYTES_MAX, check_topic, is_reserved
 
 TOPICS_KNOWN_MAX: Final = 100_000
 """Topics whose spelling was checked are remembered up to this many; then the memory is cleared."""
@@ -30,6 +30,8 @@ class Refusal(msgspec.Struct, frozen=True):
 
 Permit = Callable[[Peer, bytes, str], Refusal | None]
 """Whether a peer may publish as a source on a topic. Asked once for each of these on every connection."""
+IsOfNode = Callable[[Peer], bool]
+"""Whether a peer is a part of a node: only such a one publishes below `reknit/`."""
 Inspect = Callable[[Peer, Batch], Refusal | None]
 """Whether the attributes of a batch's events are valid. Asked for every batch that has attributes."""
 
@@ -43,11 +45,13 @@ class Admission:
         permit: Permit | None,
         inspect: Inspect | None,
         topic_bytes_max: int = TOPIC_BYTES_MAX,
+        is_of_node: IsOfNode = lambda peer: False,
     ) -> None:
+        self._is_of_node = is_of_node
         self.events_max = events_max
         self._topic_bytes_max = topic_bytes_max
         self.topics: set[str] = set()
-        """Topics that are known to be valid."""
+        """Topics that are known to be valid, and that everybody may be allowed to publish on."""
         self._latest_us = TIME_US_MAX
         self._copiers: set[Peer] = set()
         """Peers that bring events which another node has stored."""
@@ -91,6 +95,9 @@ class Admission:
 
     def denied(self, source: bytes, topic: str, peer: Peer) -> Refusal | None:
         """Why a peer may not publish as a source on a topic; asked once."""
+        if is_reserved(topic) and not self._is_of_node(peer):
+            text = f"only nodes write below reknit/, not {topic!r}: use another topic"
+            return Refusal(Code.PERMISSION_DENIED, text, Reason.DENIED, is_stored=False)
         if self._permit is None:
             return None
         permitted = self._permitted.setdefault(peer, {})
@@ -114,7 +121,8 @@ class Admission:
                 return Refusal(Code.INVALID_ARGUMENT, text, Reason.MALFORMED)
             if len(self.topics) >= TOPICS_KNOWN_MAX:
                 self.topics.clear()
-            self.topics.add(head.topic)
+            if not is_reserved(head.topic):  # who publishes there is asked for every batch
+                self.topics.add(head.topic)
         text = ""
         if head.count > self.events_max:
             text = f"a batch of {head.count} events is over limits.batch_events_max"

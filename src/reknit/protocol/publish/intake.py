@@ -33,7 +33,7 @@ from reknit.frame import Buffer
 from reknit.outcome import Code
 from reknit.protocol.effects import Append, Mark, Send
 from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerJoined, PeerLeft
-from reknit.protocol.publish.admission import Admission, Inspect, Permit, Refusal
+from reknit.protocol.publish.admission import Admission, Inspect, IsOfNode, Permit, Refusal
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
 from reknit.protocol.publish.source_positions import SourcePositions
 from reknit.topic import TOPIC_BYTES_MAX
@@ -99,10 +99,11 @@ class Intake:
         permit: Permit | None = None,
         inspect: Inspect | None = None,
         topic_bytes_max: int = TOPIC_BYTES_MAX,
+        is_of_node: IsOfNode = lambda peer: False,
     ) -> None:
         self._positions = SourcePositions(durable, sources_max)
         self._connections = PublisherConnections(sources_max)
-        self._admission = Admission(events_max, permit, inspect, topic_bytes_max)
+        self._admission = Admission(events_max, permit, inspect, topic_bytes_max, is_of_node)
         self._expecting: set[tuple[Peer, bytes]] = set()
         """Peers that were asked for missing events of a source."""
         self._unacked: deque[tuple[int, Peer, dict[bytes, int]]] = deque()

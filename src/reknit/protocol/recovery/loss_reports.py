@@ -84,7 +84,7 @@ class LossReports:
     @property
     def is_waiting(self) -> bool:
         """Whether `Opened` would have an effect."""
-        return any(key in self._subscriptions for key in self._opening)
+        return bool(self._opening) and any(key in self._subscriptions for key in self._opening)
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """About events that are lost, or from a subscriber."""

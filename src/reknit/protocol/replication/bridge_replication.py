@@ -6,7 +6,8 @@
     SourceDown        what waited is delivered again
     TargetUp          SendToTarget(Via) for all sources; what came from this node is not copied back: AcceptAtSource
 
-A batch whose source passed the target is accepted at the source. One that came over too many bridges is rejected.
+A batch whose source passed the target is accepted at the source, and so is one below `reknit/`, unless the route is for
+those: dead letters and audit entries stay on their node. One that came over too many bridges is rejected.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from reknit.protocol.machine import Machine, Peer
 from reknit.protocol.replication import replication
 from reknit.protocol.replication.replica_publisher import ReplicaPublisher
 from reknit.protocol.replication.replication import BatchesTaken, Replication, TargetDown, TargetUp
+from reknit.topic import is_reserved
 from reknit.wire.links import Via
 
 
@@ -57,15 +59,19 @@ Effect = replication.Effect | AskVisited | SendToTarget
 
 
 class BridgeReplication:
-    """One route. `hops_max` is how many bridges an event may have come over."""
+    """One route. `hops_max` is how many bridges an event may have come over.
 
-    def __init__(self, copy: Replication, hops_max: int) -> None:
+    `copies_reserved`: whether the route is for topics below `reknit/`.
+    """
+
+    def __init__(self, copy: Replication, hops_max: int, copies_reserved: bool = False) -> None:
         self.copy = copy
         self.target = ""
         """The target's name, while it is connected."""
         self.source = ""
         """The name of the node that is read, while it is connected."""
         self._hops_max = hops_max
+        self._copies_reserved = copies_reserved
         self._visited: dict[bytes, list[str]] = {}
         """The nodes that each source has passed, with the one that is read."""
         self._waiting: list[Batch] = []
@@ -148,6 +154,8 @@ class BridgeReplication:
             nodes = self._visited[batch.source]
             if self.target in nodes:
                 self.copy.accept([batch])  # its events came from there
+            elif is_reserved(batch.topic) and not self._copies_reserved:
+                self.copy.accept([batch])
             elif len(nodes) > self._hops_max:
                 text = f"it came over {len(nodes) - 1} bridges (links.hops_max)"
                 self.copy.reject([batch], Code.ABORTED, text)

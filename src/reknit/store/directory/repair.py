@@ -27,7 +27,7 @@ from reknit.store.index.snapshot import AccountNumbers, UnsavedChanges, fill
 from reknit.store.log.retention import Segment
 from reknit.store.log.segment_files import SegmentFiles, segment_path, segment_starts, sync_directory
 from reknit.store.log.tail import Chunk
-from reknit.store.log.walk import set_aside
+from reknit.store.log.walk import content_bytes, set_aside
 
 
 class RepairReport(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ class _Repair:
         for one in self._survey.damages:
             data = self._files.pread(one.position - one.offset, one.offset, one.stop - one.position)
             if one.offset + len(data) == self._files.size(one.position - one.offset):
-                data = data.rstrip(b"\0")  # preallocated room
+                data = data[: content_bytes(data)]  # the rest is preallocated
             path = set_aside(self._layout.aside, one.position, data)
             made.append(msgspec.structs.replace(one, aside=str(path)))
         return made

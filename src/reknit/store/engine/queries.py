@@ -144,8 +144,15 @@ class LogQueries:
         return sorted(both.values(), key=_seq_order)
 
     def _entries(self, position: int, stop: int) -> list[Entry]:
+        """All batches of `[position, stop)`, where `position` is the start of one."""
         entries: list[Entry] = []
         stop = min(stop, self._state.end)
+        if not self._unreadable:
+            with self._state.lock:
+                chunks = self._state.tail.covering(position, stop)
+            for chunk in chunks:
+                entries += chunk.within(position, stop)
+                position = chunk.end
         while position < stop:
             try:
                 run = self.read(position, stop)

@@ -33,6 +33,12 @@ class Chunk:
         """How much memory it takes."""
         self.segment = segment
 
+    def within(self, start: int, stop: int) -> Sequence[Entry]:
+        """Its batches that lie in `[start, stop)`."""
+        if start <= self.position and self.end <= stop:
+            return self.entries
+        return [entry for entry in self.entries if entry.position >= start and entry.end <= stop]
+
     def run(self, position: int, stop: int, max_bytes: int) -> Run | None:
         """The whole batches of `[position, stop)` within `max_bytes`, or a single longer one; None if none fits.
 
@@ -115,6 +121,13 @@ class Tail:
             return None
         chunk = self._chunks[index]
         return chunk if position < chunk.end else None
+
+    def covering(self, start: int, stop: int) -> list[Chunk]:
+        """The chunks that hold `[start, stop)`; none unless the first one holds `start`."""
+        low = bisect_right(self._positions, start) - 1
+        if low < 0 or start >= self._chunks[low].end:
+            return []
+        return self._chunks[low : bisect_left(self._positions, stop)]
 
     def between(self, start: int, stop: int) -> list[Chunk]:
         """The chunks that start in `[start, stop)`."""

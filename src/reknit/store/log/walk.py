@@ -20,6 +20,7 @@ from reknit.store.log.segment_files import SegmentFiles, segment_path, sync_dire
 from reknit.store.log.tail import Chunk
 
 SCAN_BYTES: Final = 4 << 20
+_ZEROS: Final = bytes(1 << 16)
 
 
 class TornTail(NamedTuple):
@@ -113,12 +114,20 @@ def replay(
 def _judged(files: SegmentFiles, segments: Sequence[Segment], damage: Damaged, synced: int) -> TornTail:
     segment, position = segments[0], damage.position
     rest = files.pread(segment.start, position - segment.start, files.size(segment.start))
-    data = rest.rstrip(b"\0")
+    data = rest[: content_bytes(rest)]
     follows_in_file = bool(data) and valid_frame_after(rest, 8) is not None
     # A file is synced before the next one is written, so a later file with content proves this one was whole.
     if any(holds_frames(files, later) for later in segments[1:]) or (follows_in_file and position < synced):
         raise corrupt(files.directory, segment, position, damage.why)
     return TornTail(position, data, damage.why, segments)
+
+
+def content_bytes(data: bytes) -> int:
+    """The length of data without the zeros at its end. Megabytes of them are preallocated, and skipped in blocks."""
+    stop = len(data)
+    while stop >= len(_ZEROS) and data[stop - len(_ZEROS) : stop] == _ZEROS:
+        stop -= len(_ZEROS)
+    return len(data[:stop].rstrip(b"\0"))
 
 
 def holds_frames(files: SegmentFiles, segment: Segment) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 from asyncio import base_events
 from collections.abc import Callable
 from contextvars import Context
@@ -112,18 +113,17 @@ class VirtualLoop(base_events.BaseEventLoop):
             self.now = max(self.now, timers[0][0])
         while timers and timers[0][0] <= self.now:
             ready.append(heapq.heappop(timers)[2])
+        host_of, is_ending = environment.of, self._is_ending
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
-                self._run_handle(handle)
-
-    def _run_handle(self, handle: Any) -> None:
-        host = cast(HostEnvironment, environment.of(handle._context))
-        if self._is_ending or getattr(host, "is_running", True):
-            self.steps += 1
-            handle._run()
-        else:
-            host.postpone(handle)
+            if handle._cancelled:
+                continue
+            host: Any = host_of(handle._context)
+            if is_ending or getattr(host, "is_running", True):
+                self.steps += 1
+                handle._run()
+            else:
+                host.postpone(handle)
 
     def run_late(self, handle: asyncio.Handle) -> None:
         """Run a callback that was postponed, after everything that is ready."""
@@ -212,4 +212,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             cast(Any, task)._log_destroy_pending = False
             if task.done() and not task.cancelled():
                 task.exception()  # it is known
+            coro: Any = task.get_coro()
+            if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
+                coro.close()  # its host crashed before it began
         self.tasks.clear()

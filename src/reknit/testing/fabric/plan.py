@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any, Literal
 
 from reknit.testing.fabric.plan_families import family_fields
+from reknit.testing.fabric.plan_sizes import small_fields
 
 Shape = Literal["mesh", "chain", "ring", "star"]
 Order = Literal["none", "source", "key"]
@@ -190,7 +191,13 @@ class FabricPlan:
 
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
-        """The plan of a seed: drawn field by field, or with the fields of its family."""
+        """The plan of a seed: drawn field by field and made small, or with the fields of its family."""
+        drawn = cls.drawn(seed)
+        return replace(drawn, **(family_fields(seed) or small_fields(seed, asdict(drawn))))
+
+    @classmethod
+    def large(cls, seed: int) -> FabricPlan:
+        """The same plan with all kinds of programs at once, and more events."""
         return replace(cls.drawn(seed), **family_fields(seed))
 
     @classmethod

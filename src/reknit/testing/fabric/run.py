@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+import zlib
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -68,7 +69,6 @@ class FabricVerdict:
     steps: int
     events: int
     virtual_s: float
-    fingerprint: int
     trace: list[str] = field(default_factory=list)
     left_out: tuple[str, ...] = ()
     """The parts of the plan that this machine can't run."""
@@ -78,10 +78,19 @@ class FabricVerdict:
         return not self.problems
 
     @property
+    def fingerprint(self) -> int:
+        """A checksum of the trace, which must have been asked for."""
+        return zlib.crc32("\n".join(self.trace).encode())
+
+    @property
     def command(self) -> str:
         """The command that replays this run."""
-        settings = replay_settings(self.plan)
-        return f"make sim FABRIC=1 SEED={self.plan.seed}" + (f' SET="{settings}"' if settings else "")
+        small, large = (
+            replay_settings(self.plan, drawn(self.plan.seed))
+            for drawn in (FabricPlan.from_seed, FabricPlan.large)
+        )
+        kind, settings = ("LARGE", large) if len(large) < len(small) else ("FABRIC", small)
+        return f"make sim {kind}=1 SEED={self.plan.seed}" + (f' SET="{settings}"' if settings else "")
 
 
 class FabricSimulation:
@@ -109,7 +118,7 @@ class FabricSimulation:
                 if program not in self._listeners:
                     program.start()
             await asyncio.sleep(self.plan.run_s)
-            self.scene.is_calm = True
+            self.scene.calm_down()
             await faults.stop()
             self.scene.calm_at = self.fabric.loop.now
             if not await self._rest():
@@ -268,7 +277,6 @@ def run(seed: int, *, is_traced: bool = False, plan: FabricPlan | None = None) -
             loop.steps,
             events,
             loop.now,
-            network.fingerprint,
             network.lines or [],
             gateways.left_out(plan),
         )

@@ -58,7 +58,7 @@ class OperatingProgram(Program):
     async def _repeat(self, rate: float, act: Callable[[FabricNode], Awaitable[None]]) -> None:
         nodes = list(self.scene.fabric.nodes.values())
         while not self.scene.is_calm:
-            await asyncio.sleep(self.rng.expovariate(rate))
+            await self.scene.sleep_until_calm(self.rng.expovariate(rate))
             if not self.scene.is_calm:
                 with suppress(*EXPECTED):  # an operator tries something else
                     await act(self.rng.choice(nodes))
@@ -73,7 +73,7 @@ class OperatingProgram(Program):
         self._paused[node.name, pattern] = None
         async with self._at(node) as session:
             await session.pause(pattern)
-        await asyncio.sleep(self.rng.uniform(0.0, self.scene.plan.pause_s_max))
+        await self.scene.sleep_until_calm(self.rng.uniform(0.0, self.scene.plan.pause_s_max))
         await self._resume(node, pattern)
 
     async def _resume(self, node: FabricNode, pattern: str) -> None:
@@ -115,7 +115,7 @@ class OperatingProgram(Program):
                 return
             self._unlinked[node.name, links[other]] = None
             await _unless(Code.NOT_FOUND, session.ask("link_remove", to=other))
-        await asyncio.sleep(self.rng.uniform(0.0, self.scene.plan.away_s_max))
+        await self.scene.sleep_until_calm(self.rng.uniform(0.0, self.scene.plan.away_s_max))
         await self._link(node, links[other])
 
     async def _link(self, node: FabricNode, link: str) -> None:

@@ -198,8 +198,7 @@ class AmqpReceivingProgram(ListeningProgram):
         event = _decode(data, self.pattern, tag)
         payload = self.scene.record.name(event)
         self.scene.record.received(self.seen, event.topic, event.source, event.seq, payload)
-        think_s = self.rng.uniform(0.0, self.scene.plan.think_s_max)
-        asyncio.get_running_loop().call_later(think_s, self._settle, self._attached, delivery, payload)
+        asyncio.get_running_loop().call_later(self.think_s(), self._settle, self._attached, delivery, payload)
 
     def _settle(self, attached: int, delivery: Any, payload: bytes) -> None:
         client, link = self._client, self._link

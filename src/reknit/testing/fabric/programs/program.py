@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -47,8 +48,22 @@ class Scene:
         """The nodes that lost their disk."""
         self.calm_at = self.linked_at = 0.0
         """When the faults were over, and when every node reached every other one again."""
-        self.is_calm = False
-        """The faults are over: nobody publishes any more, and every event is accepted."""
+        self._calm = asyncio.Event()
+
+    @property
+    def is_calm(self) -> bool:
+        """The faults are over: nobody publishes any more, and every event is accepted at once."""
+        return self._calm.is_set()
+
+    def calm_down(self) -> None:
+        """The faults are over."""
+        self._calm.set()
+
+    async def sleep_until_calm(self, seconds: float) -> None:
+        """Wait for a while, but no longer than there are faults: the fabric comes to rest sooner."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._calm.wait()
 
     def _is_sent_since(self, event_id: EventId, at: float) -> bool:
         """Whether a node sent an event to a worker after a moment, and waits for the outcome."""
@@ -94,6 +109,15 @@ class Program:
     def session(self, name: str = "", **more: Any) -> Any:
         """A session with this program's node."""
         return self.scene.fabric.session(self.node.url, name, config=CLIENT, wait_s=30.0, **more)
+
+    async def think(self) -> None:
+        """Take some time for an event, as long as there are faults."""
+        if not self.scene.is_calm:
+            await asyncio.sleep(self.think_s())
+
+    def think_s(self) -> float:
+        """How long it thinks about the next event."""
+        return 0.0 if self.scene.is_calm else self.rng.uniform(0.0, self.scene.plan.think_s_max)
 
     async def _run(self) -> None:
         while True:

@@ -71,5 +71,5 @@ class ServingProgram(Program):
         text = request.payload.decode()
         served = self.scene.record.served
         served[text] = served.get(text, 0) + 1
-        await asyncio.sleep(self.rng.uniform(0.0, self.scene.plan.think_s_max))
+        await self.think()
         return f"re: {text}".encode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from reknit.testing.fabric.nodes import FabricNode
@@ -76,7 +75,7 @@ class SubscribingProgram(QuittingProgram):
 
     async def _settle(self, event: Any) -> None:
         plan, payload = self.scene.plan, self.scene.record.name(event)
-        await asyncio.sleep(self.rng.uniform(0.0, plan.think_s_max))
+        await self.think()
         weights = (1.0, plan.release, plan.fail, plan.reject, plan.hang)
         if self.scene.is_calm or not self.is_durable:
             weights = (1.0, 0.0, 0.0, 0.0, 0.0)

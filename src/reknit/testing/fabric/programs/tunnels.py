@@ -108,7 +108,7 @@ class TunnelProgram(ReadingProgram):
             async with tunnel:
                 async for event in tunnel:
                     self._took(event.payload, event.checkpoint, event.elements)
-                    await asyncio.sleep(self.rng.uniform(0.0, self.scene.plan.think_s_max))
+                    await self.think()
         except TunnelLost as error:
             self._lost(error.why)
 

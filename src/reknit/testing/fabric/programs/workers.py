@@ -81,7 +81,7 @@ class WorkingProgram(QuittingProgram):
 
     async def _settle(self, event: Any) -> None:
         plan, payload = self.scene.plan, bytes(event.payload)
-        await asyncio.sleep(self.rng.uniform(0.0, plan.think_s_max))
+        await self.think()
         weights = (1.0, 0.0, 0.0) if self.scene.is_calm else (1.0, plan.release, plan.reject)
         match self.rng.choices(("accept", "release", "reject"), weights)[0]:
             case "release":

@@ -1,0 +1,42 @@
+"""A node with rules, attacked at every door: nothing is found, and the page shows what was tried."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from reknit.testing.attack.__main__ import attack
+from reknit.testing.attack.credentials import Credential
+from reknit.testing.attack.matrix import MARKS, Cell, table
+from reknit.testing.fabric.programs.amqp_client import is_available
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "security.md"
+
+
+@pytest.mark.real
+def test_an_attack_finds_nothing_and_the_page_shows_what_was_tried() -> None:
+    report = asyncio.run(attack())
+    assert report.findings == []
+    shown = PAGE.read_text(encoding="utf-8").partition(MARKS[0])[2].partition(MARKS[1])[0].strip()
+    rows = [row for row in shown.splitlines() if is_available() or not row.startswith("| AMQP ")]
+    assert rows == table(report.cells).splitlines(), "make attack WRITE=1"
+
+
+@pytest.mark.parametrize(
+    ("credential", "happened", "words", "problem"),
+    [
+        (Credential.RIGHT, True, "", ""),
+        (Credential.NONE, False, "403 no", ""),
+        (Credential.RIGHT, False, "403 no", "was refused: 403 no"),
+        (Credential.EXPIRED, True, "200", "succeeded: 200"),
+        (Credential.WRONG, False, "no answer", "was not answered"),
+    ],
+)
+def test_only_the_right_credential_may_succeed_and_every_other_is_answered(
+    credential: Credential, happened: bool, words: str, problem: str
+) -> None:
+    found = Cell("tcp", "publish", credential, happened, words).problem
+    assert problem in found
+    assert bool(problem) == bool(found)
