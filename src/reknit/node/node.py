@@ -29,6 +29,7 @@ from reknit.node.clock_watch import ClockWatch
 from reknit.node.committer import CommitThread
 from reknit.node.containment import Containment
 from reknit.node.core.core import Core
+from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.shell import NodeShell
 from reknit.node.file_reloader import FileReloader
@@ -49,6 +50,7 @@ from reknit.node.replication.remote_session import ConnectSession
 from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.inputs import JournalTrimmed
 from reknit.protocol.machine import JOURNAL
+from reknit.protocol.publish.rate_quotas import RateQuotas
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
@@ -134,7 +136,7 @@ class Node:
 
     def _make_core(self) -> None:
         config = self.config
-        self.peers = Peers(config)
+        self.peers = Peers(config, self.gate.quotas)
         self._containment = Containment(self.peers)
         self._permissions: Permissions | None = None
         if not self.gate.is_open:
@@ -154,10 +156,24 @@ class Node:
             edge=self._permissions,
             is_elsewhere=lambda topic: bool(self.links.routes.destinations(topic, "journal")),
             is_of_node=lambda peer: is_of_node(self.peers.get(peer), self.gate),
+            quotas=self._make_quotas(),
         )
         self._audit_log = AuditLog(
             self.name, audit=self.gate.audit, settings=config.security, core=self.core, peers=self.peers
         )
+
+    def _make_quotas(self) -> CoreQuotas | None:
+        """None where nobody has a quota: then nothing is counted."""
+        gate = self.gate
+        if not gate.quotas.is_on:
+            return None
+        return CoreQuotas(gate.quotas, self.peers.quota_name, self.journal.ledger, gate.refusals)
+
+    @property
+    def rates(self) -> RateQuotas | None:
+        """The quotas for publishing; None if there are none."""
+        quotas = self.core.quotas
+        return None if quotas is None or quotas.publishing is None else quotas.rates
 
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers
@@ -253,6 +269,7 @@ class Node:
             call_soon=asyncio.get_running_loop().call_soon,
             clock=self._now,
             on_error=self._containment.failed,
+            connections=self.gate.connections if self.gate.connections.is_on else None,
         )
         self._housekeeping = Housekeeping(
             core=core,
@@ -341,6 +358,7 @@ class Node:
         peer = self.peers.remove(connection)
         if peer is not None:
             self._paused.pop(peer, None)
+            self._reception.left(peer)
             if self._permissions is not None:
                 self._permissions.left(peer)
             with self._containment.around(f"the end of {peer}"):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reknit.audit import AUDIT_TOPIC, read_entry
 from tests.gateway.http.http_client import config, payloads, web
 from tests.tokens import write_tokens
 
@@ -131,7 +132,7 @@ def test_a_status_goes_only_where_its_client_may_publish(tokens: str) -> None:
             assert node.request("/kn", "POST", form.replace(b"=x;", b"=last;")).code == 403
             stream.until(b"last")
         topics = node.node.journal.topics()
-        assert topics == ["public/in"]
+        assert set(topics) - {AUDIT_TOPIC} == {"public/in"}
 
 
 def test_a_route_is_deleted_or_changed_only_by_who_may_make_it(tokens: str) -> None:
@@ -170,3 +171,22 @@ def test_nobody_posts_below_reknit(tokens: str, topic: str, has_rules: bool) -> 
         assert b"may not post" in node.request(status).body
         route = f"/kn?do_method=route;kn_from=/what/chat;kn_to=/{topic};token={token}"
         assert node.request(route).code == 403
+
+
+def test_tokens_that_are_presented_are_logins_in_the_audit_trail(tokens: str) -> None:
+    with web(config(tokens_file=tokens, allow=("ann publish what/*",))) as node:
+        for token in ("wrong", "a-token", "a-token"):
+            node.request("/kn", "POST", b"kn_to=/what/chat;kn_payload=x", Authorization=f"Bearer {token}")
+        node.request("/reknit.js")
+    told = [
+        (entry.who, entry.code, entry.door, entry.count)
+        for source in node.node.journal.sources(AUDIT_TOPIC)
+        for batch in node.node.find(AUDIT_TOPIC, source, 1, 99)
+        for entry in map(read_entry, batch.payloads())
+        if entry.kind == "login"
+    ]
+    assert told == [
+        ("anonymous", "UNAUTHENTICATED", "http", 1),
+        ("ann", "OK", "http", 1),
+        ("ann", "OK", "http", 1),
+    ]

@@ -15,6 +15,7 @@ from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, FOREIGN_HOST, PREFLIGHT, HostPolicy, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest
 from reknit.trust.attempts import FailedAttempts
+from reknit.trust.audit import Audit
 from reknit.trust.identities import Unauthenticated
 
 log = logging.getLogger("reknit.http")
@@ -34,12 +35,14 @@ class Pages:
         by_path: Mapping[str, Page],
         *,
         access: Access,
+        audit: Audit,
         attempts: FailedAttempts,
         origins: OriginPolicy,
         hosts: HostPolicy,
     ) -> None:
         self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
         self._access = access
+        self._audit = audit
         self._attempts = attempts
         self._origins = origins
         self._hosts = hosts
@@ -59,7 +62,7 @@ class Pages:
 
     async def _answer(self, connection: HttpConnection, request: HttpRequest) -> None:
         try:
-            request = self._identified(request)
+            request = self._identified(connection, request)
             if request.refusal and not await self._may_answer(connection):
                 connection.abort()
                 return
@@ -71,11 +74,16 @@ class Pages:
             connection.answer_text(request, 500, "internal error; see the server's log")
         connection.next_request()
 
-    def _identified(self, request: HttpRequest) -> HttpRequest:
-        """The request with the identity of whoever sent it, or with the reason why its token proves none."""
+    def _identified(self, connection: HttpConnection, request: HttpRequest) -> HttpRequest:
+        """The request with the identity of whoever sent it, or with the reason why that is not proven."""
+        address = connection.address
         try:
-            return replace(request, identity=self._access.identify(request.token))
+            identity = self._access.identify(request.token, connection.certified)
+            if identity.means:
+                self._audit.login(identity, "http", address)
+            return replace(request, identity=identity)
         except Unauthenticated as error:
+            self._audit.login(None, "http", address, error.why)
             return replace(request, refusal=error.why)
 
     async def _may_answer(self, connection: HttpConnection) -> bool:

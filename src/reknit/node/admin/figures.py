@@ -93,8 +93,13 @@ class NodeFigures:
             "journal": self._journal(),
             "dead_letters": core.dead_letter_admin.counts(),
             "paused": core.dispatch.pauses.patterns,
-            "intake": {"duplicates": core.intake.duplicates, "is_full": core.intake.is_full},
+            "intake": {
+                "duplicates": core.intake.duplicates,
+                "is_full": core.intake.is_full,
+                "why": core.intake.why_full,
+            },
             "refused": self._gate.refusals.totals(),
+            "quotas": self._quotas(),
             "authentication": self._gate.attempts.totals(),
             "bridges": self._bridges.status(),
             "requests": {"open": len(requests), "answered": requests.answered},
@@ -110,6 +115,15 @@ class NodeFigures:
         journal = self._core.journal
         totals = msgspec.to_builtins(journal.status())
         return {"kind": self._config.journal.kind, "is_broken": bool(journal.problem), **totals}
+
+    def _quotas(self) -> dict[str, dict[str, int]]:
+        """By identity: how often it had to wait for its quota, and its connections, if there is a quota for them."""
+        rows: dict[str, dict[str, int]] = {}
+        for name, count in self._gate.connections.totals().items():
+            rows.setdefault(name, {})["connections"] = count
+        for name, count in self._core.quotas.rates.waits.items() if self._core.quotas is not None else ():
+            rows.setdefault(name, {})["waits"] = count
+        return dict(sorted(rows.items()))
 
     def topics(self) -> list[dict[str, Any]]:
         """Every topic, with its events, rate, sources and gaps."""

@@ -16,10 +16,12 @@ from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_serve
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from reknit.credentials import of_certificate
 from reknit.errors import InvalidConfig
 from reknit.node.admin.figures import NodeFigures
 from reknit.transport.tls_server import CurrentTls
 from reknit.trust.gate import Gate
+from reknit.trust.identities import Unauthenticated
 
 log = logging.getLogger("reknit.node")
 
@@ -29,6 +31,8 @@ ANSWER_S = 30.0
 
 REQUEST_S = 10.0
 """How long a client may be silent before its connection is closed."""
+CERTIFICATE = "reknit.certificate"
+"""The client's certificate, among the values of a request."""
 
 
 class Figure(NamedTuple):
@@ -81,6 +85,7 @@ class NodeCollector(Collector):
         status, ledger = answer.result(ANSWER_S)
         yield from _plain(status)
         yield from _refused(status["refused"])
+        yield from _quotas(status["quotas"])
         yield from _authentication(status["authentication"])
         yield from _http(status["http"])
         yield from _amqp(status["amqp"])
@@ -130,6 +135,19 @@ def _refused(totals: dict[str, dict[str, int]]) -> Iterator[Metric]:
         for reason, count in by_reason.items():
             family.add_metric([name, reason], count)
     yield family
+
+
+def _quotas(rows: dict[str, dict[str, int]]) -> Iterator[Metric]:
+    waits = CounterMetricFamily(
+        "reknit_quota_waits", "How often publishers waited for a quota.", labels=["identity"]
+    )
+    held = GaugeMetricFamily(
+        "reknit_quota_connections", "Connections of identities with a quota for them.", labels=["identity"]
+    )
+    for name, row in rows.items():
+        waits.add_metric([name], row.get("waits", 0))
+        held.add_metric([name], row.get("connections", 0))
+    yield from (waits, held)
 
 
 def _authentication(totals: dict[str, Any]) -> Iterator[Metric]:
@@ -227,7 +245,7 @@ def serve_metrics(
     _contain(server)
     if tls is not None:
         _encrypt(server, tls)
-    server.set_app(_guarded(make_wsgi_app(registry), gate))
+    server.set_app(_guarded(make_wsgi_app(registry), gate, asyncio.get_running_loop()))
     return server
 
 
@@ -249,7 +267,16 @@ def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
         accepted, address = server.socket.accept()
         return tls.context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), address
 
-    cast(Any, server).get_request = accept
+    served = cast(Any, server)
+    served.get_request = accept
+
+    class Handler(served.RequestHandlerClass):  # type: ignore[misc, name-defined]
+        """Passes the client's certificate on."""
+
+        def get_environ(self) -> dict[str, Any]:
+            return {**super().get_environ(), CERTIFICATE: self.connection.getpeercert()}
+
+    served.RequestHandlerClass = Handler
 
 
 def _slow_down(gate: Gate, address: str) -> None:
@@ -259,14 +286,24 @@ def _slow_down(gate: Gate, address: str) -> None:
         gate.attempts.answered(address)
 
 
-def _guarded(app: WSGIApplication, gate: Gate) -> WSGIApplication:
-    """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`."""
+def _guarded(app: WSGIApplication, gate: Gate, loop: asyncio.AbstractEventLoop) -> WSGIApplication:
+    """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`.
+
+    Requests have threads of their own; the audit belongs to the node's.
+    """
 
     def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         scheme, _, token = request.get("HTTP_AUTHORIZATION", "").partition(" ")
-        name = gate.who(token.strip() if scheme.lower() == "bearer" else "")
-        if name is None:
-            _slow_down(gate, request.get("REMOTE_ADDR", ""))
+        name, certified = None, of_certificate(request.get(CERTIFICATE))
+        address = request.get("REMOTE_ADDR", "")
+        try:
+            identity = gate.identify(token.strip() if scheme.lower() == "bearer" else "", certified)
+            name = identity.name
+            if identity.means:
+                loop.call_soon_threadsafe(gate.audit.login, identity, "metrics", address)
+        except Unauthenticated as error:
+            loop.call_soon_threadsafe(gate.audit.login, None, "metrics", address, error.why)
+            _slow_down(gate, address)
         if name is not None and gate.may_observe(name):
             return app(request, start)
         status = "401 Unauthorized" if name is None or not token else "403 Forbidden"
