@@ -75,7 +75,10 @@ def _head(body: dict[str, Any]) -> RenderableType:
         grid.add_row(
             "quotas", ", ".join(f"{cell(name)} waited {waits:,} times" for name, waits in waiting.items())
         )
-    if intake["is_full"]:
+    if journal.get("problem"):
+        text = f"{cell(journal['problem'])}: publishers wait until the node is restarted"
+        grid.add_row("[red]broken[/]", f"[red]{text}[/]")
+    elif intake["is_full"]:
         grid.add_row("[red]full[/]", f"[red]publishers wait: {cell(intake['why'])}[/]")
     return grid
 

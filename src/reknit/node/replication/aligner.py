@@ -138,7 +138,7 @@ class Aligner:
         try:
             await self._open()
             self._steps = asyncio.Queue()
-            self._machine.begin(*self._aligned.holdings(self._pattern), self._now())
+            self._machine.begin(await self._aligned.holdings(self._pattern), self._now())
             self._run_machine()
             while not isinstance(step := await self._steps.get(), RoundEnded):
                 self._feed(await self._take(step))
