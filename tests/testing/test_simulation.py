@@ -117,3 +117,12 @@ def test_run_does_not_depend_on_the_process_it_is_in() -> None:
 
 def test_different_seeds_are_different_runs() -> None:
     assert len({run(seed, is_traced=True).fingerprint for seed in range(5)}) == 5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_publishers_that_wait_for_their_quota_lose_nothing(seed: int) -> None:
+    """The quota is a fifth of what they publish, so that they are told to wait, and go on, all the time."""
+    plan = FaultPlan.from_seed(seed)
+    rate = max(int(plan.publishers * plan.put_rate / 5), 1)
+    verdict = run_plan(replace(plan, quota_events_per_s=rate))
+    assert verdict.is_good, describe(verdict)
