@@ -39,8 +39,8 @@ SEEDS = {
     10325: "events on a shared topic that were gone with a disk stayed in flight, as nobody was told that they are lost",
     10426: "a node asked its neighbour for events before it had told it of its subscriptions",
     10269: "the check of tunnels did not know that an event may be gone with the disk of its node",
-    253: "an outcome settled one of two copies of an event that a worker had, and a subscriber gave back an attempt that "
-    "was over, as it had dropped the repeated delivery",
+    253: "an outcome settled one of two copies of an event that a worker had, and a subscriber gave back an attempt "
+    "that was over, as it had dropped the repeated delivery",
     223: "the record took dead letters that were still on their way to the disk for read, and never saw them",
 }
 
