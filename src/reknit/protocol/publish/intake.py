@@ -17,6 +17,7 @@ MadeDurable     Send(Ack) for everything that became durable
 StopIntake      Send(Hold) to all publishers
 ResumeIntake    Send(Go) to all publishers
 QueuesFull      Send(Go) if there are fewer full queues than before
+LettersFull     Send(Go) if fewer publishers have to wait than before
 PeerJoined      none
 PeerLeft        none: nothing more is acknowledged to this peer
 """
@@ -33,7 +34,7 @@ from reknit.outcome import Code
 from reknit.protocol.effects import Append, Mark, Send
 from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Admission, Inspect, IsOfNode, Permit, Refusal
-from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.publish.inputs import LettersFull, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
 from reknit.protocol.publish.rate_quotas import PublishQuotas
 from reknit.protocol.publish.source_positions import SourcePositions
@@ -44,7 +45,17 @@ from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
 SUPERSEDED: Final = "another connection now publishes as this source: give each program its own name"
 
 
-Input = Frames | Declare | MadeDurable | StopIntake | ResumeIntake | QueuesFull | PeerJoined | PeerLeft
+Input = (
+    Frames
+    | Declare
+    | MadeDurable
+    | StopIntake
+    | ResumeIntake
+    | QueuesFull
+    | LettersFull
+    | PeerJoined
+    | PeerLeft
+)
 Effect = Append | Mark | Send | RefusedBatch
 
 
@@ -86,6 +97,7 @@ class Intake:
         self._stopped = ""
         """Why no events are taken for now; empty while they are."""
         self._refuses: Callable[[str, int], str] | None = None
+        self._letters: Callable[[Peer, str], str] | None = None
         self._effects: list[Effect] = []
         self.duplicates = 0
         """Events that arrived again and were dropped."""
@@ -140,7 +152,8 @@ class Intake:
         match message:
             case Frames():
                 self._admission.at(now)
-                frames = message if self._refuses is None else self._withhold(message, peer)
+                is_open = self._refuses is None and self._letters is None
+                frames = message if is_open else self._withhold(message, peer)
                 if self._quotas is None or self._stopped:
                     self._take(frames, peer)
                 else:
@@ -151,6 +164,10 @@ class Intake:
                 self._declare(source, topic, peer)
             case QueuesFull(refuses=refuses, is_less=is_less):
                 self._refuses = refuses
+                if is_less and not self._stopped:
+                    self._go()
+            case LettersFull(refuses=letters, is_less=is_less):
+                self._letters = letters
                 if is_less and not self._stopped:
                     self._go()
             case StopIntake(text=text):
@@ -349,15 +366,17 @@ class Intake:
     # -- publishers that wait
 
     def _withhold(self, frames: Frames, peer: Peer) -> Frames:
-        """Batches for a full queue stay at their publisher, and so do later ones of their source; returns the rest."""
-        assert self._refuses is not None
+        """Batches for a full queue stay at their publisher, and so do later ones of their source; returns the rest.
+
+        So do those whose dead letters fill the store of these.
+        """
         held: dict[bytes, str] = {}
         pieces: list[Buffer] = []
         taken: list[Head] = []
         away: list[Head] = []
         at = 0
         for head in frames.heads:
-            if head.source in held or (text := self._refuses(head.topic, head.priority)):
+            if head.source in held or (text := self._why_withheld(head, peer)):
                 held.setdefault(head.source, text)
                 away.append(head)
             else:
@@ -369,6 +388,10 @@ class Intake:
         self._connections.publishes(peer)
         self._turn_away(away, peer, next(iter(held.values())), list(held))
         return Frames(b"".join(pieces), taken)
+
+    def _why_withheld(self, head: Head, peer: Peer) -> str:
+        text = self._refuses(head.topic, head.priority) if self._refuses is not None else ""
+        return text or (self._letters(peer, head.topic) if self._letters is not None else "")
 
     def _take_within(self, quotas: PublishQuotas, frames: Frames, peer: Peer, now: float) -> None:
         """Take the batches that the quota of their publisher allows. The others stay there until it may go on."""
