@@ -17,6 +17,7 @@ from reknit.gateway.http.requests import HttpRequest
 from reknit.trust.attempts import FailedAttempts
 from reknit.trust.audit import Audit
 from reknit.trust.identities import Unauthenticated
+from reknit.trust.refusals import Refusals
 
 log = logging.getLogger("reknit.http")
 
@@ -36,6 +37,7 @@ class Pages:
         *,
         access: Access,
         audit: Audit,
+        refusals: Refusals,
         attempts: FailedAttempts,
         origins: OriginPolicy,
         hosts: HostPolicy,
@@ -43,6 +45,7 @@ class Pages:
         self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
         self._access = access
         self._audit = audit
+        self._refusals = refusals
         self._attempts = attempts
         self._origins = origins
         self._hosts = hosts
@@ -67,6 +70,8 @@ class Pages:
                 connection.abort()
                 return
             await self._page(request)(connection, request)
+            if connection.answered == 403 and not request.refusal:
+                self._report(connection.address, request)
         except ReknitError as error:
             connection.answer_text(request, 500, str(error))
         except Exception:
@@ -85,6 +90,12 @@ class Pages:
         except Unauthenticated as error:
             self._audit.login(None, "http", address, error.why)
             return replace(request, refusal=error.why)
+
+    def _report(self, address: str, request: HttpRequest) -> None:
+        """A request was refused, not for its token, which is a failed login."""
+        user = request.identity.name
+        text = f"{user} may not {request.method} {request.path}"
+        self._refusals.report(user, "denied", text, address=address, door="http")
 
     async def _may_answer(self, connection: HttpConnection) -> bool:
         """Wait, after a token that proves nothing; False if there were too many of them from this address."""

@@ -122,6 +122,7 @@ class HttpServer:
             by_path,
             access=access,
             audit=node.gate.audit,
+            refusals=node.gate.refusals,
             attempts=node.gate.attempts,
             origins=origins,
             hosts=hosts,
