@@ -91,6 +91,8 @@ class Node:
         self.importers: list[Attachment] = []
         """Relays, aligners and gateways that bring events from elsewhere."""
         self.reloader = FileReloader()
+        self.is_broken = asyncio.Event()
+        """The node can store nothing more and is to be restarted, as `journal.failed_sync` says."""
         self._listeners = Listeners(config, self)
         self.urls = self._listeners.urls
         self._connect = connect
@@ -117,18 +119,20 @@ class Node:
         self._report_damage()
         try:
             await self._open_doors()
+            self._housekeeping.start()
+            self.anycast.start()
+            self.links.outgoing.start()
+            self.bridges.start()
+            self.run_machines()
+            await self._start_importers()
         except BaseException:
             await self.stop()
             raise
-        self._housekeeping.start()
-        self.anycast.start()
-        self.links.outgoing.start()
-        self.bridges.start()
-        self.run_machines()
-        if self._make_importers is not None:
-            self.importers = self._make_importers(self)
-        for importer in self.importers:
+
+    async def _start_importers(self) -> None:
+        for importer in self._make_importers(self) if self._make_importers is not None else ():
             await importer.start()
+            self.importers.append(importer)
 
     def _make_core(self) -> None:
         config = self.config
@@ -461,5 +465,7 @@ class Node:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""
         if not self.core.intake.is_full:
             log.error("intake stopped: %s", error)
+        if self.journal.problem and self.config.journal.failed_sync == "exit":
+            self.is_broken.set()
         self.core.failed(error, self._now())
         self.run_machines()

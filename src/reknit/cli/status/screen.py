@@ -77,7 +77,10 @@ def _head(body: dict[str, Any]) -> RenderableType:
         )
     for name, why in body.get("dead_letters", {}).get("stopped", {}).items():
         grid.add_row("[red]stopped[/]", f"[red]publishers of {cell(name)} wait: {cell(why)}[/]")
-    if intake["is_full"]:
+    if journal.get("problem"):
+        text = f"{cell(journal['problem'])}: publishers wait until the node is restarted"
+        grid.add_row("[red]broken[/]", f"[red]{text}[/]")
+    elif intake["is_full"]:
         grid.add_row("[red]full[/]", f"[red]publishers wait: {cell(intake['why'])}[/]")
     return grid
 

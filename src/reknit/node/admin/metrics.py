@@ -29,6 +29,8 @@ ANSWER_S = 30.0
 """How long a scrape waits for a busy node, or for a ledger of very many sources: the node goes on meanwhile."""
 
 
+REQUEST_S = 10.0
+"""How long a client may be silent before its connection is closed."""
 CERTIFICATE = "reknit.certificate"
 """The client's certificate, among the values of a request."""
 
@@ -50,6 +52,11 @@ FIGURES = (
     Figure("reknit_journal_bytes", "Bytes that the journal holds.", ("journal", "bytes")),
     Figure("reknit_journal_segments", "Files of the journal's log.", ("journal", "segments")),
     Figure("reknit_intake_full", "1 while the journal can't store more.", ("intake", "is_full")),
+    Figure(
+        "reknit_journal_broken",
+        "1 after a failed sync: nothing is stored until the node is restarted.",
+        ("journal", "is_broken"),
+    ),
     Figure("reknit_requests_open", "Requests that nobody has answered yet.", ("requests", "open")),
     Figure("reknit_requests_answered", "Requests that the node answered.", ("requests", "answered"), True),
     Figure("reknit_bridge_sources", "Sources that arrived over bridges, and how.", ("bridges", "sources")),
@@ -235,10 +242,22 @@ def serve_metrics(
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InvalidConfig("--metrics", "flag", f"{address} can't be listened on: {why}") from None
+    _contain(server)
     if tls is not None:
         _encrypt(server, tls)
     server.set_app(_guarded(make_wsgi_app(registry), gate, asyncio.get_running_loop()))
     return server
+
+
+def _contain(server: WSGIServer) -> None:
+    """A client that sends nonsense or nothing costs a line in the log, and a thread for a while only."""
+
+    def failed(request: object, address: object) -> None:
+        log.info("metrics: a request from %s failed: %s", address, sys.exc_info()[1])
+
+    served = cast(Any, server)
+    served.handle_error = failed
+    served.RequestHandlerClass = type("MetricsHandler", (served.RequestHandlerClass,), {"timeout": REQUEST_S})
 
 
 def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
@@ -248,11 +267,8 @@ def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
         accepted, address = server.socket.accept()
         return tls.context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), address
 
-    def failed(request: object, address: object) -> None:
-        log.info("metrics: a request from %s failed: %s", address, sys.exc_info()[1])
-
     served = cast(Any, server)
-    served.get_request, served.handle_error = accept, failed
+    served.get_request = accept
 
     class Handler(served.RequestHandlerClass):  # type: ignore[misc, name-defined]
         """Passes the client's certificate on."""
