@@ -37,7 +37,7 @@ SEEDS = {
     10386: "a node that was restarted passed over events of a node that it had not heard of yet",
     10286: "a subscriber that wanted the last 5 events of each source began new sources with their last 5, too",
     10325: "events on a shared topic that were gone with a disk stayed in flight, as nobody was told that they are lost",
-    10426: "a node asked its neighbour for events before it had told it of its subscriptions",
+    10426: "a node asked its neighbour for events before it had told it of its subscriptions, and they were passed over",
     10269: "the check of tunnels did not know that an event may be gone with the disk of its node",
     253: "an outcome settled one of two copies of an event that a worker had, and a subscriber gave back an attempt "
     "that was over, as it had dropped the repeated delivery",
