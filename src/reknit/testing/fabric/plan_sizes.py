@@ -20,10 +20,11 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "groups": {"members": 0},
     "caches": {"liars": 0, "recoverers": 0},
     "hostiles": {"hostiles": 0},
+    "blocking": {"blocking": 0},
 }
 """What there may be besides publishers and subscribers, and the fields that leave it out."""
 WEIGHTS: Final = {
-    "jobs": 1.0,
+    "jobs": 4.0,
     "requests": 1.0,
     "streams": 2.0,
     "web": 2.0,
@@ -32,6 +33,7 @@ WEIGHTS: Final = {
     "groups": 2.0,
     "caches": 2.0,
     "hostiles": 1.0,
+    "blocking": 4.0,
 }
 """How readily each kind stays. Replicas are part of the fabric, and jobs and requests are in most plans."""
 EVENTS_MAX: Final = 160
