@@ -270,5 +270,5 @@ class BlockingRequester(BlockingProgram):
         """What a node tells of itself is true."""
         if session.status()["node"] != self.node.name:
             self.scene.record.blame(f"{self.name} asked {self.node.name}, and another one answered")
-        for row in session.ledger(unbalanced=True):
+        for row in session.ledger("plant/**", unbalanced=True):
             self.scene.record.blame(f"{self.name} was told of a row that does not balance: {row}")
