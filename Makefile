@@ -7,6 +7,10 @@ LOCK := requirements/dev.txt
 # On Linux this one is compiled when it is installed, and a fresh machine may lack a compiler: it may fail.
 AMQP_LOCK := requirements/amqp.txt
 AMQP_LOG := $(VENV)/amqp.log
+# What a program that uses reknit gets, and what builds its list of parts.
+RUNTIME_LOCK := requirements/runtime.txt
+BUILD_LOCK := requirements/build.txt
+RUNTIME_EXTRAS := spark pipelines zenoh http crypto uprotocol
 EXTRAS := dev spark pipelines zenoh http crypto bench
 # What is imported is compiled once, not at every start (tests start hundreds of processes), and the rest not at all.
 export PYTHONDONTWRITEBYTECODE :=
@@ -14,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 6))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim sim-coverage mutants fuzz chaos soak overload attack lock docs clean
+.PHONY: help setup demo test check bench sim sim-coverage mutants fuzz chaos soak overload attack dist lock docs clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +89,15 @@ attack: setup ## Try every door of a node with every credential, and the ways ar
 docs: setup ## Write the reference pages that come from code
 	@$(BIN)/python scripts/reference.py
 
+dist: setup ## Build the wheel and the sdist, a list of their parts (SBOM, CycloneDX) and checksums into dist/
+	@test -x $(VENV)/build/bin/cyclonedx-py || { $(PYTHON) -m venv $(VENV)/build && \
+	  $(VENV)/build/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement $(BUILD_LOCK); }
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build --directory dist
+	@PYTHONWARNINGS=ignore $(VENV)/build/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --mc-type library \
+	  --output-file dist/reknit-$$($(BIN)/python -c 'from reknit.version import __version__; print(__version__)').cdx.json $(RUNTIME_LOCK)
+	@cd dist && sha256sum * > SHA256SUMS && ls -l
+
 lock: ## Resolve the dependencies anew into requirements/
 	@test -x $(VENV)/uv/bin/uv || { $(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv; }
 	@$(VENV)/uv/bin/uv pip compile --quiet --upgrade --no-config --universal --python-version 3.11 --generate-hashes \
@@ -93,6 +106,12 @@ lock: ## Resolve the dependencies anew into requirements/
 	@echo 'python-qpid-proton>=0.39' | $(VENV)/uv/bin/uv pip compile --quiet --upgrade --no-config --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	  --constraint requirements/constraints.txt --output-file $(AMQP_LOCK) -
+	@$(VENV)/uv/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(RUNTIME_EXTRAS:%=--extra %) \
+	  --constraint $(LOCK) --output-file $(RUNTIME_LOCK) pyproject.toml
+	@echo 'cyclonedx-bom>=7' | $(VENV)/uv/bin/uv pip compile --quiet --upgrade --no-config --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	  --output-file $(BUILD_LOCK) -
 	@echo "$(LOCK) and $(AMQP_LOCK): $$(cat $(LOCK) $(AMQP_LOCK) | grep -c '^[a-z].*==') pins"
 
 clean: ## Remove the environment and everything that was built

@@ -35,7 +35,7 @@ STATUS = {
     "rss_bytes": 1 << 20,
     "data_dir": None,
     "journal": {"events": 10, "bytes": 2048},
-    "intake": {"duplicates": 3, "is_full": True},
+    "intake": {"duplicates": 3, "is_full": True, "why": "disk full"},
     "peers": [],
     "topics": [{"topic": f"t/{n}", "events": 1, "rate": 0.0, "sources": 1, "gaps": n % 2} for n in range(40)],
     "subscribers": [

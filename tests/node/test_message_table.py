@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reknit.credentials import NO_CREDENTIALS
 from reknit.node.message_table import NodeMessages
 from reknit.node.peers.peers import PeerState
 from reknit.node.peers.reception import MessageTable, Reception
@@ -49,7 +50,7 @@ def kinds() -> set[type[Message]]:
 class Line:
     """A connection that remembers what was sent over it."""
 
-    peer, certified, is_inside = "someone", "", False
+    peer, certified, is_inside = "someone", NO_CREDENTIALS, False
     received_at = sent_at = 0.0
 
     def __init__(self) -> None:

@@ -21,6 +21,8 @@ from tests.store.journals import SOURCE_A, Clock, batch
 class FailingWriter:
     """Writes to a list; fails while `error` is set."""
 
+    problem = ""
+
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.written: list[Chunk] = []

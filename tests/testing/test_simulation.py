@@ -61,6 +61,8 @@ GAP_SEEDS = (
     87,  # a recovered event that was given back came again twice
     199,  # after a reconnection a node waited for the outcome of events that its subscriber had recovered
     230,  # a queue that retention moved forward slept until the next event came
+    20473,  # an event behind a gap in a reconnection was given back, and the node did not know that it was out
+    60837,  # a process left before its node knew of which losses it was told, and the next one was told again
     423,  # events that a full queue had dropped came after all after a crash, and were taken for repeated ones
     145,  # an answer with one event of a long batch claimed to cover the events behind it, which were taken as lost
 )
@@ -115,3 +117,12 @@ def test_run_does_not_depend_on_the_process_it_is_in() -> None:
 
 def test_different_seeds_are_different_runs() -> None:
     assert len({run(seed, is_traced=True).fingerprint for seed in range(5)}) == 5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_publishers_that_wait_for_their_quota_lose_nothing(seed: int) -> None:
+    """The quota is a fifth of what they publish, so that they are told to wait, and go on, all the time."""
+    plan = FaultPlan.from_seed(seed)
+    rate = max(int(plan.publishers * plan.put_rate / 5), 1)
+    verdict = run_plan(replace(plan, quota_events_per_s=rate))
+    assert verdict.is_good, describe(verdict)

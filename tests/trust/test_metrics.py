@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from reknit.config import SecuritySettings
+from reknit.node.admin import metrics
 from reknit.node.admin.metrics import serve_metrics
 from reknit.processes.process import free_port
 from reknit.server import build_node
@@ -47,3 +52,31 @@ def test_metrics_need_the_right_to_read_everything(tmp_path: Path) -> None:
                 server.server_close()
 
     run(test)
+
+
+def test_a_client_that_sends_nonsense_or_nothing_leaves_no_traceback_and_no_thread(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metrics, "REQUEST_S", 0.2)
+    port = free_port()
+
+    def disturb() -> None:
+        with socket.create_connection(("127.0.0.1", port)) as long:
+            long.sendall(b"GET / HTTP/1.1\r\nHost: " + b"x" * 70_000 + b"\r\n\r\n")
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as silent:
+            assert silent.recv(1) == b"", "the node closes it"
+
+    async def test() -> None:
+        async with build_node(config()) as node:
+            server = serve_metrics(node.figures, f"127.0.0.1:{port}", node.gate)
+            try:
+                await asyncio.to_thread(disturb)
+                assert (await asyncio.to_thread(scrape, port))[0] == 200
+            finally:
+                server.shutdown()
+                server.server_close()
+
+    with caplog.at_level(logging.INFO, "reknit.node"):
+        run(test)
+    assert "Traceback" not in capfd.readouterr().err
+    assert "metrics: a request from" in caplog.text

@@ -104,4 +104,4 @@ def test_rules_from_elsewhere_than_a_file_do_not_change(tmp_path: Path) -> None:
 def test_a_door_says_why_an_identity_of_its_own_no_longer_holds(rig: Rig) -> None:
     rig.gate.follow("riddle", lambda identity: f"{identity.name} was forgotten")
     assert rig.gate.objection(Identity("sphinx", "riddle", "3")) == "sphinx was forgotten"
-    assert rig.gate.objection(Identity("pump-7", "certificate", "pump-7")) == ""
+    assert rig.gate.objection(Identity("pump-7", "dream", "of 7")) == ""

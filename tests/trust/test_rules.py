@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from reknit.address import Address
 from reknit.config import Config, SecuritySettings
+from reknit.credentials import NO_CREDENTIALS, Credentials
 from reknit.errors import InvalidConfig, InvalidTopic
 from reknit.topic import Pattern
 from reknit.trust.gate import Gate
@@ -80,14 +81,14 @@ def gate(tmp_path: Path, *allow: str) -> Gate:
 
 
 def test_a_token_tells_a_name_and_an_unknown_one_tells_nobody(tmp_path: Path) -> None:
-    some = gate(tmp_path, "root admin")
+    some, someone = gate(tmp_path, "root admin"), Credentials(("cn:someone",))
     assert some.identify("a-token").name == "ann"
-    assert some.identify("b-token", "someone").name == "bob"
-    for certified in ("", "someone"):
+    assert some.identify("b-token", someone).name == "bob"
+    for certified in (NO_CREDENTIALS, someone):
         with pytest.raises(Unauthenticated):
             some.identify("guess", certified)
     assert some.identify("").name == ANONYMOUS
-    assert some.identify("", "someone").name == "someone"
+    assert some.identify("", someone).name == "someone"
     assert (some.who("a-token"), some.who(""), some.who("guess")) == ("ann", ANONYMOUS, None)
 
 

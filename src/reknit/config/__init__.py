@@ -45,7 +45,6 @@ __all__ = [
     "NodeSettings",
     "RecoverySettings",
     "RetentionSettings",
-    "Row",
     "RpcSettings",
     "SecuritySettings",
     "SettingRow",

@@ -27,4 +27,9 @@ class JournalSettings(Section):
         5.0, "how often the index is saved; opening replays the rest of the log"
     )
     index_bytes: int = setting(8 * MIB, "save the index sooner when this much of the log is not in it")
+    failed_sync: Literal["stop_intake", "exit"] = setting(
+        "stop_intake",
+        "what a node does when a sync failed, for which it must be restarted: deliver what it has and take no more "
+        "events, or exit with code 1, so that a service manager restarts it",
+    )
     sync: bool = setting(True, "acknowledge events only once they are on disk, not just in the page cache")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from reknit.config.addresses import check_urls
+from reknit.config.addresses import check_listen
 from reknit.config.settings import Section, setting
 
 __all__ = ["NodeSettings"]
@@ -23,4 +23,4 @@ class NodeSettings(Section):
     title: ClassVar[str] = "node"
     name: str = setting("", "the node's name in reports and dead letters; empty: the host's name")
     data_dir: Path = setting(Path("reknit-data"), "the directory of the journal")  # noqa: RUF009
-    listen: tuple[str, ...] = setting(("tcp://127.0.0.1:7440",), "addresses to listen on", check=check_urls)
+    listen: tuple[str, ...] = setting(("tcp://127.0.0.1:7440",), "addresses to listen on", check=check_listen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from reknit.config.quotas import check_quotas
 from reknit.config.settings import Section, setting
 from reknit.config.units import KIB, MIB
 
@@ -20,14 +21,31 @@ class SecuritySettings(Section):
     """
 
     title: ClassVar[str] = "security"
-    token: str = setting("", "the token that this node or program presents to nodes")
+    token: str = setting("", "the token that this node or program presents to nodes", secret=True)
+    token_file: str = setting(
+        "", "a file with that token alone, which nobody else can read; instead of token"
+    )
     tokens_file: str = setting(
         "", "the file of tokens, for every door, as `reknit token` writes it; empty: no tokens"
+    )
+    identities: tuple[str, ...] = setting(
+        (),
+        "which identity a certificate or a Unix user stands for, as 'uri:spiffe://plant/pump-7 pump-7', 'dns:NAME "
+        "ID', 'subject:CN=NAME ID' or 'unix:USER ID'; empty: the common name of a certificate is the identity",
+    )
+    identities_required: bool = setting(
+        False,
+        "refuse clients whose certificate or Unix user stands for no identity; they are anonymous otherwise",
     )
     allow: tuple[str, ...] = setting(
         (),
         "permissions at every door, as 'ann publish plant/**'; empty: everyone may do everything, or, with a "
         "tokens_file, everyone who presents a token",
+    )
+    quotas: tuple[str, ...] = setting(
+        (),
+        "what one identity may use, as 'ann events_per_s=1000 connections=10' or '* bytes_per_s=1MiB'; empty: all",
+        check=check_quotas,
     )
     audit: Literal["auto", "on", "off"] = setting(
         "auto",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from reknit.address import Address
+from reknit.credentials import Credentials
 from reknit.topic import Pattern
 from reknit.trust.identities import Identity
 
@@ -15,8 +16,8 @@ class Access(Protocol):
     A replay therefore contains only what the user may read at that time.
     """
 
-    def identify(self, token: str) -> Identity:
-        """The user of a token ("" without a token). Raises `Unauthenticated`."""
+    def identify(self, token: str, certified: Credentials) -> Identity:
+        """The user of a token, or without one ("") of what the connection proves. Raises `Unauthenticated`."""
 
     def readable(self, name: str) -> tuple[Pattern, ...] | None:
         """The topics that a user may read. None means all topics."""

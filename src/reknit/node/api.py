@@ -16,6 +16,7 @@ from reknit.node.core.journal_tail import JournalTail
 from reknit.node.file_reloader import FileReloader
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
 from reknit.protocol.links.followed_topics import FollowedTopics
+from reknit.protocol.publish.rate_quotas import RateQuotas
 from reknit.store.journal import Journal
 from reknit.transport.connection import Handler
 from reknit.trust.gate import Gate
@@ -68,6 +69,10 @@ class GatewayNode(Handler, Protocol):
     """By `environment.monotonic`."""
     watchers: list[Callable[[], None]]
     """Called when more of the journal is durable."""
+
+    @property
+    def rates(self) -> RateQuotas | None:
+        """The quotas for publishing; None if there are none."""
 
     @property
     def links(self) -> LinkedNodes:

@@ -29,6 +29,7 @@ from reknit.node.clock_watch import ClockWatch
 from reknit.node.committer import CommitThread
 from reknit.node.containment import Containment
 from reknit.node.core.core import Core
+from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.shell import NodeShell
 from reknit.node.file_reloader import FileReloader
@@ -49,6 +50,7 @@ from reknit.node.replication.remote_session import ConnectSession
 from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.inputs import JournalTrimmed
 from reknit.protocol.machine import JOURNAL
+from reknit.protocol.publish.rate_quotas import RateQuotas
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
@@ -89,6 +91,8 @@ class Node:
         self.importers: list[Attachment] = []
         """Relays, aligners and gateways that bring events from elsewhere."""
         self.reloader = FileReloader()
+        self.is_broken = asyncio.Event()
+        """The node can store nothing more and is to be restarted, as `journal.failed_sync` says."""
         self._listeners = Listeners(config, self)
         self.urls = self._listeners.urls
         self._connect = connect
@@ -115,22 +119,24 @@ class Node:
         self._report_damage()
         try:
             await self._open_doors()
+            self._housekeeping.start()
+            self.anycast.start()
+            self.links.outgoing.start()
+            self.bridges.start()
+            self.run_machines()
+            await self._start_importers()
         except BaseException:
             await self.stop()
             raise
-        self._housekeeping.start()
-        self.anycast.start()
-        self.links.outgoing.start()
-        self.bridges.start()
-        self.run_machines()
-        if self._make_importers is not None:
-            self.importers = self._make_importers(self)
-        for importer in self.importers:
+
+    async def _start_importers(self) -> None:
+        for importer in self._make_importers(self) if self._make_importers is not None else ():
             await importer.start()
+            self.importers.append(importer)
 
     def _make_core(self) -> None:
         config = self.config
-        self.peers = Peers(config)
+        self.peers = Peers(config, self.gate.quotas)
         self._containment = Containment(self.peers)
         self._permissions: Permissions | None = None
         if not self.gate.is_open:
@@ -150,10 +156,24 @@ class Node:
             edge=self._permissions,
             is_elsewhere=lambda topic: bool(self.links.routes.destinations(topic, "journal")),
             is_of_node=lambda peer: is_of_node(self.peers.get(peer), self.gate),
+            quotas=self._make_quotas(),
         )
         self._audit_log = AuditLog(
             self.name, audit=self.gate.audit, settings=config.security, core=self.core, peers=self.peers
         )
+
+    def _make_quotas(self) -> CoreQuotas | None:
+        """None where nobody has a quota: then nothing is counted."""
+        gate = self.gate
+        if not gate.quotas.is_on:
+            return None
+        return CoreQuotas(gate.quotas, self.peers.quota_name, self.journal.ledger, gate.refusals)
+
+    @property
+    def rates(self) -> RateQuotas | None:
+        """The quotas for publishing; None if there are none."""
+        quotas = self.core.quotas
+        return None if quotas is None or quotas.publishing is None else quotas.rates
 
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers
@@ -249,6 +269,7 @@ class Node:
             call_soon=asyncio.get_running_loop().call_soon,
             clock=self._now,
             on_error=self._containment.failed,
+            connections=self.gate.connections if self.gate.connections.is_on else None,
         )
         self._housekeeping = Housekeeping(
             core=core,
@@ -337,6 +358,7 @@ class Node:
         peer = self.peers.remove(connection)
         if peer is not None:
             self._paused.pop(peer, None)
+            self._reception.left(peer)
             if self._permissions is not None:
                 self._permissions.left(peer)
             with self._containment.around(f"the end of {peer}"):
@@ -443,5 +465,7 @@ class Node:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""
         if not self.core.intake.is_full:
             log.error("intake stopped: %s", error)
+        if self.journal.problem and self.config.journal.failed_sync == "exit":
+            self.is_broken.set()
         self.core.failed(error, self._now())
         self.run_machines()

@@ -83,6 +83,8 @@ class JournalStatus(msgspec.Struct, frozen=True):
     segments: int
     streams: int
     cache_bytes: int
+    problem: str = ""
+    """Why nothing more can be stored until the journal is opened again."""
 
 
 class Readable(Protocol):
@@ -187,6 +189,12 @@ class Journal(Readable, Protocol):
     @property
     def staged_bytes(self) -> int:
         """How many bytes wait for a commit."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why nothing more can be stored until the journal is opened again; empty if it can. A full disk is no problem
+        of this kind."""
         ...
 
     def stage(self, data: Buffer, heads: Sequence[Head]) -> int:

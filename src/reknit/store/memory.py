@@ -26,6 +26,8 @@ SEGMENT_BYTES: Final = 4 << 20
 class MemoryWriter:
     """A commit in memory: there is nothing to write, to sync or to share."""
 
+    problem = ""
+
     def __init__(self, state: LogState) -> None:
         self._state = state
 

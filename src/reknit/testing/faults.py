@@ -79,6 +79,8 @@ class FaultPlan:
     """How many events may wait for a durable subscriber; 0 is any number."""
     overflow: Overflow = "withhold"
     """What happens beyond that."""
+    quota_events_per_s: int = 0
+    """How fast all publishers of a node together may publish; 0 is as fast as they can. No seed draws it."""
     letter_rate: float = 0.0
     """Operators that redrive or drop some dead letters."""
 

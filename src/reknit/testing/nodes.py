@@ -8,9 +8,11 @@ from random import Random
 from typing import Any
 
 from reknit.config import Config, DispatchSettings, LimitSettings, RetentionSettings, TopicSettings
+from reknit.config.quotas import Quotas
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
 from reknit.node.core.core import Core
+from reknit.node.core.core_quotas import CoreQuotas
 from reknit.protocol.machine import Peer
 from reknit.store.log.retention import Retention
 from reknit.testing.checks.ledgers import EXPIRY_S_MAX
@@ -27,6 +29,7 @@ from reknit.testing.faults import ORDERED_ATTEMPTS_MAX, ORDERED_TOPIC, FaultPlan
 from reknit.testing.network import ConnectionEnd
 from reknit.testing.world import World
 from reknit.topic import Pattern
+from reknit.trust.refusals import Refusals
 from reknit.wire.codec import Decoder, Frames, Item, encode
 from reknit.wire.messages import (
     VERSION,
@@ -108,12 +111,20 @@ class SimNode:
         """When the core was told of the time last, and how often since the time moved."""
         clock = self._world.clock
         parts = (self.name, f"{self.name}'s journal", self.journal, self.config, self, self._rng)
-        self.core = self._world.parts.core(*parts, zero_us=START_US, now_us=clock.now_us)
+        self.core = self._world.parts.core(
+            *parts, zero_us=START_US, now_us=clock.now_us, quotas=self._quotas()
+        )
         self.is_up, self._up_at = True, self._world.clock.now
         self._world.network.listen(self.name, self)
         self._world.witness.node_started(self.name)
         self._after(self._world.plan.trim_s, self._trim)
         self._world.tell(self.name, "is up, its journal ends at", self.journal.end)
+
+    def _quotas(self) -> CoreQuotas | None:
+        """Everybody is the same identity, so that publishers wait for each other."""
+        rate = self._world.plan.quota_events_per_s
+        quotas = Quotas([f"* events_per_s={rate}"] if rate else [])
+        return CoreQuotas(quotas, lambda peer: "all", self.journal.ledger, Refusals()) if rate else None
 
     def crash(self) -> None:
         """Lose everything that is not synced. A commit that is running may have reached the disk."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from reknit.credentials import Credentials
 from reknit.errors import MalformedFrame
 from reknit.frame import Buffer
 from reknit.wire.codec import Item
@@ -17,8 +18,8 @@ class Connection(Protocol):
     """The other side, as text for people."""
     sent_at: float
     """When bytes were last sent, in the loop's time."""
-    certified: str
-    """The name in the verified certificate of the other side; empty without one."""
+    certified: Credentials
+    """What the connection itself proves about the other side, as by a verified certificate."""
     is_inside: bool
     """Whether the other side is in the same process."""
 

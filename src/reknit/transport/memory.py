@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 
+from reknit.credentials import NO_CREDENTIALS
 from reknit.errors import InvalidConfig, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
 from reknit.transport.connection import Handler
@@ -20,7 +21,7 @@ class MemoryConnection:
 
     def __init__(self, handler: Handler, peer: str, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.peer = peer
-        self.certified, self.is_inside = "", True
+        self.certified, self.is_inside = NO_CREDENTIALS, True
         self._loop = asyncio.get_running_loop()
         self.sent_at = self._loop.time()
         self._handler = handler

@@ -1,11 +1,10 @@
-"""Accepting connections, for nodes and gateways: a server with its real address, and its clients' names."""
+"""Accepting connections, for nodes and gateways: a server with its real address."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any
 
 from reknit.transport.tls_server import CurrentTls, TlsServer, listening_sockets
 
@@ -40,13 +39,3 @@ def listen_failure(address: str, error: OSError) -> str:
     number = error.errno or 0  # negative if the host's name is not known
     why = os.strerror(number).lower() if number > 0 else (error.strerror or str(error))
     return f"names {address}, which can't be listened on: {why}"
-
-
-def common_name(certificate: Any) -> str:
-    """The common name in a client's verified certificate, as Python's ssl gives it; empty without a certificate.
-
-    >>> common_name({"subject": ((("countryName", "DE"),), (("commonName", "pump-7"),))})
-    'pump-7'
-    """
-    rows = [row for rows in (certificate or {}).get("subject", ()) for row in rows]
-    return next((value for name, value in rows if name == "commonName"), "")

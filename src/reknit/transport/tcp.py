@@ -1,4 +1,4 @@
-"""TCP, with or without TLS: frames back to back."""
+"""TCP, with or without TLS, and Unix sockets: frames back to back."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 from urllib.parse import urlsplit
 
+from reknit.credentials import NO_CREDENTIALS, of_certificate
 from reknit.errors import InvalidConfig, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
 from reknit.transport.connection import Handler
-from reknit.transport.servers import Server, common_name, open_server
+from reknit.transport.servers import Server, open_server
 from reknit.transport.tls_handshake import connect_tls
 from reknit.transport.tls_server import CurrentTls
+from reknit.transport.unix import UNIX, listen_unix, unix_path, unix_user
 from reknit.wire.codec import HELLO_BYTES_MAX, Decoder
 
 DEFAULT_PORT: Final = 7440
+NO_USERS: Final = (
+    "may not contain a user or password: a token goes into security.token_file or the environment"
+)
 WRITE_BUFFER_BYTES: Final = 1 << 20
 """A connection with more unsent bytes than this counts as blocked."""
 
@@ -37,6 +42,8 @@ def parse_url(url: str) -> tuple[str, str, int]:
         raise InvalidConfig(
             "address", repr(url), f"is not a valid address ({error}); write tcp://HOST:PORT"
         ) from None
+    if "@" in parts.netloc:
+        raise InvalidConfig("address", f"{parts.scheme}://{parts.hostname}", NO_USERS)
     if parts.scheme not in ("tcp", "tls") or not parts.hostname:
         raise InvalidConfig(
             "address", repr(url), "is not a valid address; write tcp://HOST:PORT or tls://HOST:PORT"
@@ -55,7 +62,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         hello_bytes_max: int = 0,
     ) -> None:
         self.peer = "?"
-        self.certified, self.is_inside = "", False
+        self.certified, self.is_inside = NO_CREDENTIALS, False
         self.failure: Exception | None = None
         """Why it broke, if that is known."""
         self.received_at = self.sent_at = 0.0
@@ -71,8 +78,10 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.peer = _name(transport.get_extra_info("peername"))
-        self.certified = common_name(transport.get_extra_info("peercert"))
+        self.certified = of_certificate(transport.get_extra_info("peercert"))
         raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family == socket.AF_UNIX:
+            self.peer, self.certified = self.peer if self.peer != "?" else "local:unix", unix_user(raw)
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.received_at = self.sent_at = self._time()
@@ -146,6 +155,10 @@ async def listen(
     url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: CurrentTls | None = None
 ) -> tuple[Server, str]:
     """Accept connections at `url`; returns the server and its actual address, as `open_server`."""
+    if url.startswith(UNIX):
+        return await listen_unix(
+            lambda: TcpConnection(handler, bytes_max, hello_bytes_max=HELLO_BYTES_MAX), url
+        )
     scheme, host, port = parse_url(url)
     if scheme == "tls" and tls is None:
         raise InvalidConfig("node.listen", url, "needs transport.tls_cert_file and transport.tls_key_file")
@@ -162,8 +175,11 @@ async def connect(
     url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
 ) -> TcpConnection:
     """Open a connection; `tls` is for an address with TLS. Raises `OSError` if that fails."""
-    scheme, host, port = parse_url(url)
     loop = asyncio.get_running_loop()
+    if url.startswith(UNIX):
+        make, path = lambda: TcpConnection(handler, bytes_max, lends=True), unix_path(url)
+        return (await loop.create_unix_connection(make, path))[1]
+    scheme, host, port = parse_url(url)
     if scheme == "tls":
         assert tls is not None
         return await connect_tls(lambda: TcpConnection(handler, bytes_max, lends=True), host, port, tls)

@@ -8,14 +8,20 @@ from reknit import environment
 from reknit.address import Address
 from reknit.config import Config
 from reknit.config.loader import is_file, reread
+from reknit.config.quotas import Quotas
+from reknit.credentials import NO_CREDENTIALS, Credentials
 from reknit.errors import InvalidConfig
 from reknit.topic import Pattern, is_reserved
 from reknit.trust.attempts import FailedAttempts
 from reknit.trust.audit import Audit
-from reknit.trust.identities import NOBODY, Identity, Unauthenticated
+from reknit.trust.connection_counts import ConnectionCounts
+from reknit.trust.identities import Identity, Unauthenticated
 from reknit.trust.logins import Logins
+from reknit.trust.mapping import CERTIFICATE, UNIX, IdentityMapping
+from reknit.trust.mapping import SETTING as MAPPING
 from reknit.trust.refusals import Refusals
 from reknit.trust.rules import EVERYTHING, ITSELF, Rules
+from reknit.trust.tickets import Tickets
 from reknit.trust.token_file import read_tokens
 from reknit.trust.tokens import MEANS as TOKEN
 from reknit.trust.tokens import Tokens
@@ -34,14 +40,24 @@ class Gate:
     def __init__(self, config: Config) -> None:
         security = config.security
         self._origin = config.origin(ALLOW)
+        self._mapping_origin = config.origin(MAPPING)
         self._tokens_path = security.tokens_file
         self._tokens = Tokens(read_tokens(security.tokens_file))
+        self._is_required = security.identities_required
+        self._mapping = IdentityMapping(security.identities, self._is_required)
         self.rules = self._make_rules(security.allow)
         self.audit = Audit(security, is_open=self.rules.is_open)
         self.refusals = Refusals(self.audit)
         self.attempts = FailedAttempts()
+        self.tickets = Tickets()
         self.logins = Logins()
-        self._objections: dict[str, Callable[[Identity], str]] = {TOKEN: self._token_objection}
+        self.quotas = Quotas(security.quotas)
+        self.connections = ConnectionCounts(self.quotas, self.refusals)
+        self._objections: dict[str, Callable[[Identity], str]] = {
+            TOKEN: self._token_objection,
+            CERTIFICATE: self._mapping_objection,
+            UNIX: self._mapping_objection,
+        }
         """By means: why an identity that was proven so no longer holds."""
         self.watchers: list[Callable[[], None]] = []
         """Called when the rules have changed: each door ends what they allow no longer."""
@@ -57,11 +73,18 @@ class Gate:
 
     # -- who somebody is
 
-    def identify(self, token: str, certified: str = "") -> Identity:
-        """The identity behind a token, or behind a certificate. Raises `Unauthenticated`."""
+    def identify(self, token: str, certified: Credentials = NO_CREDENTIALS) -> Identity:
+        """The identity behind a token, or else behind what the connection proves. Raises `Unauthenticated`."""
         if token:
             return self._tokens.identify(token, environment.time_us())
-        return Identity(certified, "certificate", certified) if certified else NOBODY
+        return self._mapping.identify(certified)
+
+    def redeem(self, ticket: str) -> Identity:
+        """The identity behind a ticket, which counts once. Raises `Unauthenticated`."""
+        identity = self.tickets.redeem(ticket)
+        if why := self.objection(identity):
+            raise Unauthenticated(why)
+        return identity
 
     def who(self, token: str) -> str | None:
         """The name behind a token; None for a token that is not valid."""
@@ -77,6 +100,11 @@ class Gate:
 
     def _token_objection(self, identity: Identity) -> str:
         return self._tokens.objection(identity, environment.time_us())
+
+    def _mapping_objection(self, identity: Identity) -> str:
+        if 0 < identity.expires_us <= environment.time_us():
+            return f"the {identity.means} {identity.proof!r} of {identity.name} has expired"
+        return self._mapping.objection(identity)
 
     def expires_us(self, identity: Identity) -> int:
         """When an identity will expire, as far as is known now; 0 for never."""
@@ -147,7 +175,11 @@ class Gate:
         if not allow:  # perhaps the file is only being written
             why = "has no rules any more, so that more people could do everything: restart the node if you mean it"
             raise InvalidConfig(ALLOW, self._origin, why)
-        self.rules = self._make_rules(allow)
+        rules = self._make_rules(allow)
+        if self._mapping_origin == self._origin:
+            self._mapping = IdentityMapping(reread(MAPPING, self._origin), self._is_required)
+        self.rules = rules
+        self.proofs_changed()
         for watcher in self.watchers:
             watcher()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reknit.config import SecuritySettings
 from reknit.errors import InvalidConfig
 from tests.gateway.amqp.clients import Client, broker, config, url_of
 
@@ -184,3 +186,15 @@ def test_an_address_for_replies_stays_open_while_its_owner_is_there(users: str) 
         service.sender(replies.address, name="late")
         service.wait(lambda: service.errors, "the refusal")
         assert service.errors[0][0] == "amqp:unauthorized-access"
+
+
+def test_a_sender_over_its_quota_gets_its_credit_later() -> None:
+    security = SecuritySettings(quotas=("anonymous events_per_s=20",))
+    with (
+        broker(replace(config(), security=security)) as node,
+        Client(url_of(node), sasl_enabled=False) as client,
+    ):
+        sender = client.sender("plant/temp")
+        outcomes = [sender.send(b"x").outcome for _ in range(60)]
+        assert outcomes == ["accepted"] * 60
+        assert node.figures.status()["quotas"]["anonymous"]["waits"] > 0

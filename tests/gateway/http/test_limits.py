@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+from reknit.config import SecuritySettings
 from tests.gateway.http.http_client import Web, config, payloads, web
 
 
@@ -110,3 +112,18 @@ def test_the_limit_per_address_is_a_503_without_a_word_on_reconnecting() -> None
         answer = node.get(kn_from="/what/chat")
         assert (answer.code, answer.headers["retry-after"]) == (503, "10")
         assert b"status" not in answer.body
+
+
+def test_a_post_over_the_quota_gets_429_with_its_name_and_tunnels_count_as_connections() -> None:
+    security = SecuritySettings(quotas=("* events_per_s=1 connections=1",))
+    with web(replace(config(request_timeout_s=0.2), security=security)) as node:
+        codes = [node.post("/what/chat", str(number)).code for number in range(4)]
+        assert codes[0] == 200
+        assert codes[-1] == 429
+        refused = node.post("/what/chat", "more")
+        assert b"events_per_s=1" in refused.body
+        with node.stream("/sse?topic=what/chat") as stream:
+            stream.until(b"live")
+            with node.stream("/sse?topic=what/chat") as other:
+                other.until(b"as many connections as allowed (1)")
+        assert len(node.node.journal.topics()) == 1

@@ -13,6 +13,7 @@ from reknit.batch import HEADER_BYTES, Batch
 from reknit.config import Config, DispatchSettings, LimitSettings, RetentionSettings, TopicSettings
 from reknit.dead_letter import DeadLetterContent, DeadLetterFilter
 from reknit.node.core.core import Core
+from reknit.node.core.dead_letter_admin import SCAN_BYTES_MAX, TOPICS_MAX
 from reknit.outcome import Code, Outcome, Reason
 from reknit.store.disk import DiskJournal
 from reknit.store.journal import Journal
@@ -239,6 +240,29 @@ def test_one_answer_looks_at_a_bounded_number_of_letters() -> None:
     page = one.core.dead_letter_admin.page({"wanted": {"reason": "expired"}})
     assert (page["letters"], page["is_end"]) == ([], False)
     assert 1_000 <= page["next"] < 12_000
+
+
+def test_one_answer_reads_a_bounded_number_of_bytes_in_both_directions() -> None:
+    one = desk()
+    for first in range(1, 41):
+        one.die(first, size=200_000)
+    for place in ({}, {"before": 1 << 62}):
+        page = one.core.dead_letter_admin.page(place)
+        assert len(page["letters"]) == -(-SCAN_BYTES_MAX // 200_000)
+        assert not page["is_end"]
+
+
+def test_one_redrive_publishes_on_a_bounded_number_of_topics_and_says_where_to_continue() -> None:
+    one = desk()
+    topics = [f"plant/{number}" for number in range(TOPICS_MAX + 20)]
+    for topic in topics:
+        one.die(1, topic=topic)
+    last = len(topics)
+    first = one.ask("redrive", stop=last).body
+    assert (first["count"], first["is_end"]) == (TOPICS_MAX, False)
+    second = one.ask("redrive", after=first["next"], stop=last).body
+    assert (second["count"], second["is_end"]) == (20, True)
+    assert all(len(one.events(topic)) == 1 for topic in topics)
 
 
 def test_wrong_filter_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reknit.batch import Batch
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.publish.admission import Refusal
-from reknit.protocol.publish.intake import RefusedBatch
+from reknit.protocol.publish.inputs import RefusedBatch
 from reknit.wire.codec import Frames
 from reknit.wire.messages import (
     Answer,

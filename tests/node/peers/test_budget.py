@@ -18,6 +18,8 @@ from reknit.config import (
     SecuritySettings,
     TransportSettings,
 )
+from reknit.config.quotas import Quotas
+from reknit.credentials import NO_CREDENTIALS
 from reknit.frame import Buffer
 from reknit.node.node import Node
 from reknit.node.peers.peers import UNSENT_BYTES, Hold, Peers, PeerState
@@ -47,7 +49,7 @@ ANSWER = bytes(8 * KIB - UNSENT_BYTES)
 class FullConnection:
     """Takes nothing more, and holds what it is sent."""
 
-    peer, certified, is_inside = "tcp://127.0.0.1:1", "", False
+    peer, certified, is_inside = "tcp://127.0.0.1:1", NO_CREDENTIALS, False
     sent_at = received_at = 0.0
 
     def __init__(self) -> None:
@@ -72,8 +74,10 @@ class FullConnection:
     abort = close
 
 
-def full_peers(count: int, identity: str = "") -> tuple[Peers, list[tuple[PeerState, FullConnection]]]:
-    peers = Peers(Config(limits=LIMITS, transport=SETTINGS))
+def full_peers(
+    count: int, identity: str = "", quotas: Quotas | None = None
+) -> tuple[Peers, list[tuple[PeerState, FullConnection]]]:
+    peers = Peers(Config(limits=LIMITS, transport=SETTINGS), quotas)
     found = []
     for _ in range(count):
         connection = FullConnection()
@@ -415,3 +419,13 @@ def test_answers_go_out_in_order_around_a_wait() -> None:
     connection.held_bytes = 0
     reception.resume(peer)
     assert order == [Ping(), Pong()]
+
+
+def test_the_connections_of_an_identity_share_its_quota_of_waiting_bytes() -> None:
+    """Two connections of `ann` have 24 KiB together, of 20 that it may have: the one with the most is closed."""
+    peers, [(one, first), (two, second)] = full_peers(2, "ann", Quotas([f"ann waiting_bytes={20 * KIB}"]))
+    for _ in range(2):
+        one.send_buffers([ANSWER])
+    two.send_buffers([ANSWER])
+    peers.check(0.0)
+    assert (first.is_closed, second.is_closed, two.is_leaving) == (True, False, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reknit.config import Config, TransportSettings
+from reknit.credentials import NO_CREDENTIALS
 from reknit.frame import Buffer
 from reknit.node.peers.peers import Peers
 
@@ -15,7 +16,7 @@ class QuietConnection:
     """Says nothing, and counts what it is sent."""
 
     peer = "tcp://127.0.0.1:1"
-    certified = ""
+    certified = NO_CREDENTIALS
     is_inside = False
     sent_at = 0.0
 

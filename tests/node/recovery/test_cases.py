@@ -161,9 +161,11 @@ def test_case_08_over_tcp_digests_of_different_configurations_are_not_compared()
         async with fabric(config(), config()) as [one, two]:
             await fed(one, made(1, 10))
             asked = recording(one)
-            one.caches.aligned.compare = (  # type: ignore[method-assign]
-                lambda args: Digest("office/**", 7)
-            )
+
+            async def compare(args: dict[str, Any]) -> Digest:
+                return Digest("office/**", 7)
+
+            one.caches.aligned.compare = compare  # type: ignore[method-assign]
             aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 0
             assert asked == []

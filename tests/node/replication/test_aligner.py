@@ -65,8 +65,8 @@ def test_a_node_that_began_later_gets_the_older_part_for_who_recovers_from_it() 
             await until(lambda: _count(one) == 100 and _count(two) == 51)
             aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 49
-            held, _ = two.caches.aligned.holdings(Pattern("**"))
-            assert held[TOPIC, SOURCE].ranges() == [(1, 101)]
+            held = await two.caches.aligned.holdings(Pattern("**"))
+            assert held.get((TOPIC, SOURCE)).ranges() == [(1, 101)]
             assert [b.first for b in two.caches.keeper.find(TOPIC, SOURCE, 1, 101, 1 << 20)] == [1, 50]
             await aligner.stop()
 
@@ -137,8 +137,8 @@ def test_what_an_alignment_brought_survives_a_restart_and_serves_who_recovers(tm
                 await aligner.stop()
         async with build_node(on_disk(tmp_path)) as two, client(two) as session:
             assert _count(two) == 51, "the journal itself goes on, and is not rewritten"
-            held, _ = two.caches.aligned.holdings(Pattern("**"))
-            assert held[TOPIC, SOURCE].ranges() == [(1, 101)]
+            held = await two.caches.aligned.holdings(Pattern("**"))
+            assert held.get((TOPIC, SOURCE)).ranges() == [(1, 101)]
             async with session.subscribe(TOPIC) as events:
                 for seq in (20, 101):
                     events.receive(subscribing.Delivered([made(seq, seq + 1)], 0, 1, False))

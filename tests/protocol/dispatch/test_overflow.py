@@ -9,7 +9,8 @@ from reknit.config import TopicSettings
 from reknit.outcome import Code, FinalOutcome, Outcome
 from reknit.protocol.effects import Append, DeadLetter, Send, Withhold
 from reknit.protocol.machine import PeerLeft
-from reknit.protocol.publish.intake import Intake, QueuesFull
+from reknit.protocol.publish.inputs import QueuesFull
+from reknit.protocol.publish.intake import Intake
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Go, Hold, Unsubscribe

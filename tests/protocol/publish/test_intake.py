@@ -7,7 +7,8 @@ from reknit.outcome import Code, Reason
 from reknit.protocol.effects import Append, Mark, Send
 from reknit.protocol.machine import JOURNAL, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Refusal
-from reknit.protocol.publish.intake import Effect, Intake, RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.publish.inputs import RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.publish.intake import Effect, Intake
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from reknit.ledger import Series
 from reknit.protocol.recovery.alignment import (
+    SPAN_BUCKETS,
     Alignment,
     AlignmentDone,
     AlignmentState,
@@ -19,6 +20,7 @@ from reknit.protocol.recovery.alignment import (
     digest,
     rows,
 )
+from reknit.protocol.recovery.holdings import Holdings, bucket
 from reknit.seqset import SeqSet
 
 ANN: Series = ("plant/a", b"a" * 16)
@@ -30,19 +32,19 @@ def align(
     mine: Held, theirs: Held, floors: dict[Series, int] | None = None, hot: list[Series] | None = None
 ) -> tuple[Held, list[str]]:
     """Returns the ranges that are fetched, and the requests on the way."""
-    alignment = Alignment("**")
-    alignment.start(mine, floors or {})
+    alignment, other = Alignment("**"), Holdings.of(theirs)
+    alignment.start(Holdings.of(mine, floors))
     wanted: Held = {}
     asked: list[str] = []
     while effects := alignment.take_effects():
         for effect in effects:
             match effect:
                 case AskDigest():
-                    alignment.receive(digest(theirs, "**", hot or []))
+                    alignment.receive(digest(other, "**", hot or []))
                 case AskBuckets():
-                    alignment.receive(buckets(theirs))
+                    alignment.receive(buckets(other))
                 case AskSpans(buckets=chosen):
-                    alignment.receive(rows(theirs, chosen))
+                    alignment.receive(rows(other, chosen))
                 case FetchRanges(series=stream, ranges=ranges):
                     for bounds in ranges:
                         wanted.setdefault(stream, SeqSet()).add(*bounds)
@@ -60,9 +62,9 @@ def held(*ranges: tuple[int, int]) -> SeqSet:
 
 def test_case_08_digests_of_different_configurations_are_not_compared() -> None:
     alignment = Alignment("plant/**")
-    alignment.start({}, {})
+    alignment.start(Holdings())
     alignment.take_effects()
-    alignment.receive(digest({ANN: held((1, 9))}, "office/**", [ANN]))
+    alignment.receive(digest(Holdings.of({ANN: held((1, 9))}), "office/**", [ANN]))
     assert alignment.take_effects() == [AlignmentDone(is_comparable=False)]
 
 
@@ -91,9 +93,9 @@ def test_a_difference_in_recent_changes_needs_no_buckets() -> None:
 def test_only_buckets_that_differ_are_drilled_into() -> None:
     cold = {("plant/c", bytes([number]) * 16): held((1, 100)) for number in range(200)}
     alignment = Alignment("**")
-    alignment.start(cold, {})
+    alignment.start(Holdings.of(cold))
     alignment.take_effects()
-    theirs = {**cold, ANN: held((1, 8))}
+    theirs = Holdings.of({**cold, ANN: held((1, 8))})
     alignment.receive(digest(theirs, "**"))
     assert alignment.take_effects() == [AskBuckets()]
     alignment.receive(buckets(theirs))
@@ -110,8 +112,30 @@ def test_evicted_ranges_are_not_fetched_again() -> None:
 def test_an_answer_that_was_not_asked_for_changes_nothing() -> None:
     alignment = Alignment("**")
     alignment.receive(Digest("**", 1))
-    alignment.receive(buckets({}))
+    alignment.receive(buckets(Holdings()))
     assert alignment.take_effects() == []
+
+
+def test_buckets_are_asked_for_some_at_a_time_so_that_no_answer_is_large() -> None:
+    theirs = {("plant/c", bytes([number]) * 16): held((1, 100)) for number in range(200)}
+    wanted, asked = align({}, theirs)
+    assert wanted == theirs
+    differing = len({bucket(series) for series in theirs})
+    assert asked == ["AskDigest", "AskBuckets", *["AskSpans"] * -(-differing // SPAN_BUCKETS)]
+
+
+@given(st.lists(st.tuples(st.sampled_from([ANN, BOB]), st.integers(1, 40), st.integers(1, 10))))
+def test_fingerprints_do_not_depend_on_how_the_ranges_came(
+    parts: list[tuple[Series, int, int]],
+) -> None:
+    one, other = Holdings(), Holdings()
+    for series, start, count in parts:
+        one.add(series, [(start, start + count)])
+    for series, start, count in reversed(parts):
+        for seq in range(start, start + count):
+            other.add(series, [(seq, seq + 1)])
+    assert one.fingerprints == other.fingerprints
+    assert one.fingerprint == other.fingerprint
 
 
 spans = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 10)), max_size=4)

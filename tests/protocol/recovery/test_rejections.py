@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reknit.outcome import Code, Reason
-from reknit.protocol.publish.intake import RefusedBatch
+from reknit.protocol.publish.inputs import RefusedBatch
 from reknit.protocol.recovery.cache_inputs import Dismiss
 from reknit.protocol.recovery.rejections import rejections
 from reknit.wire.messages import Rejection, Settle

@@ -7,6 +7,7 @@ from reknit.ledger import Series
 from reknit.protocol.recovery import alignment
 from reknit.protocol.recovery.alignment import AskBuckets, AskDigest, AskSpans, Digest, HeldSpans
 from reknit.protocol.recovery.cache_inputs import AskRemote, RemoteAnswered, RemoteFound, RemoteUnreachable
+from reknit.protocol.recovery.holdings import Holdings
 from reknit.protocol.recovery.search import SearchSettings
 from reknit.protocol.replication.alignment_rounds import (
     AlignmentRounds,
@@ -48,7 +49,7 @@ class Aligning:
         )
 
     def begin(self) -> list[Effect]:
-        self.machine.begin(self.mine, {}, self.now)
+        self.machine.begin(Holdings.of(self.mine), self.now)
         return self.machine.take_effects()
 
     def give(self, *messages: Input) -> list[Effect]:
@@ -62,7 +63,7 @@ class Aligning:
         return self.machine.take_effects()
 
     def digest(self) -> Digest:
-        return alignment.digest(self.theirs, "**", hot=self.theirs)
+        return alignment.digest(Holdings.of(self.theirs), "**", hot=self.theirs)
 
     def found(self, ask: Effect, *batches: Batch) -> list[Effect]:
         assert isinstance(ask, AskRemote)
@@ -115,10 +116,10 @@ def test_series_are_fetched_one_after_another_each_saved_before_the_next() -> No
 def test_what_differs_and_did_not_change_lately_is_found_by_buckets() -> None:
     aligning = Aligning(holding(ann=[(1, 3)]), holding(ann=[(1, 5)]))
     aligning.begin()
-    assert aligning.give(alignment.digest(aligning.theirs, "**")) == [AskBuckets()]
-    [ask] = aligning.give(alignment.buckets(aligning.theirs))
+    assert aligning.give(alignment.digest(Holdings.of(aligning.theirs), "**")) == [AskBuckets()]
+    [ask] = aligning.give(alignment.buckets(Holdings.of(aligning.theirs)))
     assert isinstance(ask, AskSpans)
-    spans = alignment.rows(aligning.theirs, ask.buckets)
+    spans = alignment.rows(Holdings.of(aligning.theirs), ask.buckets)
     assert isinstance(spans, HeldSpans)
     [fetch] = aligning.give(spans)
     assert isinstance(fetch, AskRemote)
@@ -128,7 +129,7 @@ def test_what_differs_and_did_not_change_lately_is_found_by_buckets() -> None:
 def test_a_node_that_holds_other_topics_is_not_comparable() -> None:
     aligning = Aligning({}, holding(ann=[(1, 5)]))
     aligning.begin()
-    assert aligning.give(alignment.digest(aligning.theirs, "office/**")) == [RoundEnded(False)]
+    assert aligning.give(alignment.digest(Holdings.of(aligning.theirs), "office/**")) == [RoundEnded(False)]
 
 
 def test_a_node_that_stays_silent_is_given_up_and_the_round_ends() -> None:

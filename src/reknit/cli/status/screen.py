@@ -71,8 +71,15 @@ def _head(body: dict[str, Any]) -> RenderableType:
         grid.add_row("http", _http(body["http"]))
     if body.get("amqp"):
         grid.add_row("amqp", _amqp(body["amqp"]))
-    if intake["is_full"]:
-        grid.add_row("[red]full[/]", "[red]the journal accepts no more events: publishers wait[/]")
+    if waiting := {name: row["waits"] for name, row in body.get("quotas", {}).items() if row.get("waits")}:
+        grid.add_row(
+            "quotas", ", ".join(f"{cell(name)} waited {waits:,} times" for name, waits in waiting.items())
+        )
+    if journal.get("problem"):
+        text = f"{cell(journal['problem'])}: publishers wait until the node is restarted"
+        grid.add_row("[red]broken[/]", f"[red]{text}[/]")
+    elif intake["is_full"]:
+        grid.add_row("[red]full[/]", f"[red]publishers wait: {cell(intake['why'])}[/]")
     return grid
 
 

@@ -12,13 +12,15 @@ from pathlib import Path
 import typer
 
 from reknit import environment
-from reknit.cli.output import duration, events, say
+from reknit.cli.output import duration, events, fail, say
 from reknit.cli.running import node_url, run
 from reknit.cli.settings import parsed
 from reknit.config import Config, load
 from reknit.server import Node, build_node
 from reknit.transport.file_limits import raise_files_max
 from reknit.transport.tls import ServerTls, refusal, server_tls
+
+STOPPED_EARLY = "stopped while starting: nothing was served"
 
 
 def run_node(
@@ -32,6 +34,8 @@ def run_node(
     raise_files_max()
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the node runs: then it reloads its certificates
+    for number in (signal.SIGINT, signal.SIGTERM):  # until the event loop runs
+        signal.signal(number, lambda number, frame: _stop_early())
     config = load(file, overrides={**parsed(settings), **_given(flags)})
     run(_serve(config, metrics))
 
@@ -42,22 +46,42 @@ def _given(flags: Mapping[str, Path | str | Sequence[str] | None]) -> dict[str, 
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
-async def _serve(config: Config, metrics: str | None) -> None:
-    async with build_node(config) as node:
-        if metrics:
-            from reknit.node.admin.metrics import (
-                serve_metrics,
-            )  # few nodes need Prometheus, which loads slowly
+def _stop_early() -> None:
+    say(STOPPED_EARLY)
+    raise SystemExit(0)
 
-            serve_metrics(node.figures, metrics, node.gate, _metrics_tls(node))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reloader.reload)
-        typer.echo(_greeting(node))
-        gc.freeze()  # these objects stay: a garbage collection that visits them all would delay every event
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            stored = events(node.journal.status().events)
-            say(f"stopping after {duration(environment.monotonic() - node.started_at)}: {stored} stored")
+
+async def _serve(config: Config, metrics: str | None) -> None:
+    node = build_node(config)
+    try:
+        await node.start()
+    except asyncio.CancelledError:
+        say(STOPPED_EARLY)
+        return
+    try:
+        await _run(node, metrics)
+    finally:
+        await node.stop()
+    if node.is_broken.is_set():
+        fail(f"{node.journal.problem}; the node exits to be restarted, as journal.failed_sync says")
+
+
+async def _run(node: Node, metrics: str | None) -> None:
+    """Serve until a signal, or until the node has to be restarted."""
+    if metrics:
+        from reknit.node.admin.metrics import (
+            serve_metrics,
+        )  # few nodes need Prometheus, which loads slowly
+
+        serve_metrics(node.figures, metrics, node.gate, _metrics_tls(node))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reloader.reload)
+    typer.echo(_greeting(node))
+    gc.freeze()  # these objects stay: a garbage collection that visits them all would delay every event
+    try:
+        await node.is_broken.wait()
+    except asyncio.CancelledError:
+        stored = events(node.journal.status().events)
+        say(f"stopping after {duration(environment.monotonic() - node.started_at)}: {stored} stored")
 
 
 def _metrics_tls(node: Node) -> ServerTls | None:

@@ -22,8 +22,11 @@ from reknit.gateway.amqp.links.turns import LinkTurns
 from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.sasl import NotSasl, SaslServer, SaslState
 from reknit.gateway.amqp.security import AmqpSecurity
+from reknit.gateway.publish_pace import PublishPace
 from reknit.outcome import Code
 from reknit.trust.attempts import FailedAttempts
+from reknit.trust.audit import Audit
+from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import NOBODY, Identity
 from reknit.trust.logins import Logins
 
@@ -48,6 +51,9 @@ class AmqpServices:
     security: AmqpSecurity
     access: Access
     logins: Logins
+    audit: Audit
+    pace: PublishPace
+    quota: ConnectionCounts
     attempts: FailedAttempts
     counts: DeliveryCounts
     replies: ReplyAddresses
@@ -62,9 +68,15 @@ class AmqpConnection(asyncio.Protocol):
         self._loop = services.loop
         self._turns = LinkTurns(services.loop, self._turn)
         self._intake = ClientIntake(
-            services.settings, on_room=self._on_room, on_settled=services.connections.settled
+            services.settings,
+            on_room=self._on_room,
+            on_settled=services.connections.settled,
+            pace=services.pace,
+            loop=services.loop,
         )
         self._proof = NOBODY
+        self._is_counted = False
+        """Whether it counts as a connection of its identity."""
         self._sasl: SaslServer | None = None
         self._engine: ProtonEngine | None = None
         self._links: LinkTable | None = None
@@ -125,6 +137,8 @@ class AmqpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._services.connections.closed(self)
         self._services.logins.remove(self)
+        if self._is_counted:
+            self._services.quota.leave(self._proof.name)
         if self._timer is not None:
             self._timer.cancel()
         if self._links is not None:
@@ -151,12 +165,20 @@ class AmqpConnection(asyncio.Protocol):
             return b""
         if sasl.state is SaslState.FAILED:
             log.warning("%s failed to authenticate", self._transport.get_extra_info("peername"))
+            services.audit.login(
+                None, "amqp", self._address, f"SASL {sasl.mechanism} failed".replace("  ", " ")
+            )
             services.attempts.count(self._address, "amqp")
             self._transport.close()
         if sasl.state is not SaslState.DONE:
             return b""
         self._proof, self._sasl = sasl.identity, None
+        services.audit.login(sasl.identity, "amqp", self._address)
+        self._intake.identified(sasl.identity.name)
+        self._is_counted = not (why := services.quota.enter(sasl.identity.name, self._address))
         self._begin(sasl.identity.name)
+        if why:
+            self.end(why, condition_of(Code.RESOURCE_EXHAUSTED))
         services.logins.add(self)
         return sasl.rest
 

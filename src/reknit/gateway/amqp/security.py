@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from reknit.config import AmqpSettings
 from reknit.config.credentials import read_credentials
+from reknit.credentials import of_certificate
 from reknit.gateway.amqp.sasl import SaslServer
 from reknit.node.api import GatewayNode
-from reknit.transport.servers import common_name
 from reknit.transport.tls import Refuse, server_tls
 from reknit.trust.gate import Gate
 from reknit.trust.identities import Identity, Unauthenticated
+
+log = logging.getLogger("reknit.amqp")
 
 PASSWORD: Final = "password"
 
@@ -78,9 +81,16 @@ class AmqpSecurity:
         """The SASL exchange for a new connection. PLAIN needs TLS unless the settings say otherwise."""
         is_open = self.tls is None and self._settings.plain_needs_tls
         mechanisms = [one for one in self._settings.mechanisms if one != "PLAIN" or not is_open]
-        subject = common_name(transport.get_extra_info("peercert"))
-        external = self._gate.identify("", subject) if subject else None
-        return SaslServer(mechanisms, self._plain, external)
+        return SaslServer(mechanisms, self._plain, self._external(transport.get_extra_info("peercert")))
+
+    def _external(self, certificate: Any) -> Identity | None:
+        """The identity in the client's certificate; None if there is none."""
+        try:
+            found = self._gate.identify("", of_certificate(certificate))
+        except Unauthenticated as error:
+            log.warning("a client of AMQP can't use its certificate: %s", error)
+            return None
+        return found if found.means else None
 
     def _plain(self, name: str, secret: str) -> Identity | None:
         """The identity of a user with a password, or with a token, whose identity or name is the user's."""

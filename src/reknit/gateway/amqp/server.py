@@ -16,6 +16,7 @@ from reknit.gateway.amqp.links.replies import ReplyAddresses
 from reknit.gateway.amqp.links.services import DeliveryCounts
 from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.security import AmqpSecurity
+from reknit.gateway.publish_pace import PublishPace
 from reknit.node.api import GatewayNode
 from reknit.transport.servers import Server, listen_failure, open_server
 
@@ -44,6 +45,9 @@ class AmqpServer:
             security=self._security,
             access=node.gate,
             logins=node.gate.logins,
+            audit=node.gate.audit,
+            pace=PublishPace(node.rates),
+            quota=node.gate.connections,
             attempts=node.gate.attempts,
             counts=self._counts,
             replies=self.replies,

@@ -21,6 +21,7 @@ from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest
+from reknit.gateway.publish_pace import PublishPace
 from reknit.outcome import Code
 from reknit.transport import memory
 from reknit.transport.connection import Handler
@@ -34,8 +35,16 @@ class CloudEventsPage:
     """Publishes CloudEvents on the node, over a session within the process. The first request opens it."""
 
     def __init__(
-        self, node: Handler, *, name: str, config: Config, access: Access, origins: OriginPolicy
+        self,
+        node: Handler,
+        *,
+        name: str,
+        config: Config,
+        access: Access,
+        origins: OriginPolicy,
+        pace: PublishPace,
     ) -> None:
+        self._pace = pace
         self._node = node
         self._name = name
         self._config = config
@@ -67,6 +76,9 @@ class CloudEventsPage:
             if not self._access.may_be(user, attributes.source):
                 rule = f"{user} as {attributes.source}"
                 return 403, f"{user} may not be {attributes.source}: add '{rule}' to security.allow"
+        size = sum(len(payload) for _, payload in several)
+        if why := await self._pace.wait(user, len(several), size, self._config.http.request_timeout_s):
+            return 429, why
         return await self._publish(several)
 
     async def _publish(self, several: list[tuple[Attributes, bytes]]) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from wsproto.events import CloseConnection, Message, Ping
 from wsproto.utilities import RemoteProtocolError
 
 from reknit.config import HttpSettings
+from reknit.credentials import NO_CREDENTIALS, of_certificate
 from reknit.gateway.access import Access
 from reknit.gateway.http.connections import ConnectionRegistry
 from reknit.gateway.http.feed import TunnelFeed
@@ -25,6 +26,7 @@ from reknit.gateway.http.requests import HttpRequest, RequestReader, RequestTooL
 from reknit.gateway.http.room import TunnelRoom
 from reknit.gateway.http.scopes import TunnelScope
 from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpened, TunnelServer
+from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import NOBODY, Identity
 from reknit.trust.logins import Logins
 
@@ -46,6 +48,7 @@ class HttpServices:
     tunnels: TunnelServer
     feed: TunnelFeed
     logins: Logins
+    quota: ConnectionCounts
     on_request: Callable[[HttpConnection, HttpRequest], None]
     """Answers a request. It calls `next_request` when that is done."""
 
@@ -54,8 +57,8 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
     """A client's connection. As a tunnel it holds little more than its transport and its group."""
 
     __slots__ = (
-        "_format", "_group", "_is_encrypted", "_is_ending", "_proof", "_reader", "_services", "_transport", "_waiting",
-        "_ws", "address", "fd", "opened_at",
+        "_counted", "_format", "_group", "_is_encrypted", "_is_ending", "_proof", "_reader", "_services", "_transport",
+        "_waiting", "_ws", "address", "certified", "fd", "opened_at",
     )  # fmt: skip
 
     def __init__(self, services: HttpServices) -> None:
@@ -68,6 +71,9 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._is_ending = False
         self._group: TunnelGroup | None = None
         self._proof = NOBODY
+        self._counted = ""
+        """The identity that the tunnel counts for as a connection; empty if for none."""
+        self.certified = NO_CREDENTIALS
         self.address = ""
         self.opened_at = 0.0
 
@@ -80,6 +86,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._is_encrypted = self._transport.get_extra_info("sslcontext") is not None
         peer = self._transport.get_extra_info("peername")
         self.address = peer[0] if peer else "local"
+        self.certified = of_certificate(self._transport.get_extra_info("peercert"))
         services = self._services
         if not services.room.has_room(self.fd):
             self._refuse(503, "the server has reached its limit of open files; try again later")
@@ -174,9 +181,12 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             self._ws = WsConnection(ConnectionType.SERVER)
         self.write(head)
 
-    def tunnel_refusal(self) -> str:
-        """Why the connection can't become a tunnel now; empty if it can."""
-        return self._services.room.refusal(self.fd, self.address)
+    def tunnel_refusal(self, user: Identity) -> str:
+        """Why the connection can't become a tunnel of this user now; empty if it can."""
+        services = self._services
+        why = services.room.refusal(self.fd, self.address) or services.quota.enter(user.name, self.address)
+        self._counted = "" if why else user.name
+        return why
 
     def open_tunnel(
         self,
@@ -261,6 +271,9 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     def _leave(self) -> None:
         """The connection is no longer a tunnel."""
+        if self._counted:
+            self._services.quota.leave(self._counted)
+            self._counted = ""
         self._services.logins.remove(self)
         self._services.tunnels.receive(TunnelClosed(), self, 0.0)
         group, self._group = self._group, None

@@ -113,7 +113,7 @@ class PatternTunnels:
         is_raw: bool,
     ) -> None:
         connection.become_tunnel(format, head, ws=not format.is_chunked)
-        if why := connection.tunnel_refusal():
+        if why := connection.tunnel_refusal(user):
             connection.refuse_tunnel(why, is_raw)
             return
         held = self._promises.held(scope)

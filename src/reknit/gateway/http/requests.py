@@ -19,7 +19,7 @@ UPGRADES: Final = "/ws"
 REASONS: Final = {
     101: "Switching Protocols", 200: "OK", 204: "No Content", 400: "Bad Request", 403: "Forbidden",
     404: "Not Found", 408: "Request Timeout", 413: "Content Too Large", 431: "Request Header Fields Too Large",
-    500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
+    429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
 }  # fmt: skip
 _PAIRS = re.compile(r"[&;]")
 
@@ -41,11 +41,9 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """The bearer token: from the header, or from the query if a browser can't set headers."""
+        """The bearer token in the header."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return token.strip()
-        return first(parse_form(self.query), "token")
+        return token.strip() if scheme.lower() == "bearer" else ""
 
 
 Form = list[tuple[str, str]]

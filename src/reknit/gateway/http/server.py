@@ -24,6 +24,9 @@ from reknit.gateway.http.pattern_tunnels import PatternTunnels
 from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.room import TunnelRoom
+from reknit.gateway.http.tickets import PATH as TICKET
+from reknit.gateway.http.tickets import TicketPage
+from reknit.gateway.publish_pace import PublishPace
 from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.server import TunnelServer
 from reknit.transport.servers import Server, listen_failure, open_server
@@ -59,8 +62,9 @@ class HttpServer:
         )
         origins = OriginPolicy(settings.origins)
         self._access = access = access or node.gate
+        self._pace = PublishPace(node.rates)
         self._cloudevents = CloudEventsPage(
-            node, name=node.name, config=node.config, access=access, origins=origins
+            node, name=node.name, config=node.config, access=access, origins=origins, pace=self._pace
         )
         self.pages = self._make_pages(access, origins)
         self._services = HttpServices(
@@ -72,6 +76,7 @@ class HttpServer:
             tunnels=self.tunnels,
             feed=self.feed,
             logins=node.gate.logins,
+            quota=node.gate.connections,
             on_request=self.pages.answer,
         )
         self._server: Server | None = None
@@ -94,7 +99,7 @@ class HttpServer:
             access=access,
             origins=origins,
             publishers=self.publishers,
-            notifications=Notifications(settings, access=access, publishers=self.publishers),
+            notifications=Notifications(settings, access=access, publishers=self.publishers, pace=self._pace),
             routes=RouteRequests(settings, access=access, router=self.router, promises=promises),
             tunnels=KnTunnels(
                 settings,
@@ -112,10 +117,11 @@ class HttpServer:
             "/sse": patterns.sse,
             "/ws": patterns.websocket,
             PATH: self._cloudevents.answer,
+            TICKET: TicketPage(node.gate.tickets, origins).answer,
         }
         host = urlsplit(f"//{settings.listen}").hostname or ""
         hosts = HostPolicy(host, settings.hosts)
-        return Pages(by_path, access=access, attempts=node.gate.attempts, origins=origins, hosts=hosts)
+        return Pages(by_path, access=access, gate=node.gate, origins=origins, hosts=hosts)
 
     async def start(self) -> None:
         """Listen. Raises `InvalidConfig`."""

@@ -49,6 +49,7 @@ class ZenohGateway:
             publisher=self._local_publisher,
             session=self._session,
             gate=node.gate,
+            rates=node.rates,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening: Callable[[], None] = lambda: None

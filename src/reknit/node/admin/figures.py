@@ -79,7 +79,7 @@ class NodeFigures:
 
     def status(self) -> dict[str, Any]:
         """The node's state, as `reknit status` shows it."""
-        config, core, journal = self._config, self._core, self._core.journal
+        config, core = self._config, self._core
         process = environment.current().process()
         is_disk, requests = config.journal.kind == "disk", core.responses.watch
         return {
@@ -90,11 +90,16 @@ class NodeFigures:
             "cpu_s": process.cpu_s,
             "rss_bytes": process.rss_bytes,
             "data_dir": str(config.node.data_dir.absolute()) if is_disk else None,
-            "journal": {"kind": config.journal.kind, **msgspec.to_builtins(journal.status())},
+            "journal": self._journal(),
             "dead_letters": core.dead_letter_admin.counts(),
             "paused": core.dispatch.pauses.patterns,
-            "intake": {"duplicates": core.intake.duplicates, "is_full": core.intake.is_full},
+            "intake": {
+                "duplicates": core.intake.duplicates,
+                "is_full": core.intake.is_full,
+                "why": core.intake.why_full,
+            },
             "refused": self._gate.refusals.totals(),
+            "quotas": self._quotas(),
             "authentication": self._gate.attempts.totals(),
             "bridges": self._bridges.status(),
             "requests": {"open": len(requests), "answered": requests.answered},
@@ -105,6 +110,20 @@ class NodeFigures:
             **dict.fromkeys(DOORS),
             **{name: door.status() for name, door in self._doors.items()},
         }
+
+    def _journal(self) -> dict[str, Any]:
+        journal = self._core.journal
+        totals = msgspec.to_builtins(journal.status())
+        return {"kind": self._config.journal.kind, "is_broken": bool(journal.problem), **totals}
+
+    def _quotas(self) -> dict[str, dict[str, int]]:
+        """By identity: how often it had to wait for its quota, and its connections, if there is a quota for them."""
+        rows: dict[str, dict[str, int]] = {}
+        for name, count in self._gate.connections.totals().items():
+            rows.setdefault(name, {})["connections"] = count
+        for name, count in self._core.quotas.rates.waits.items() if self._core.quotas is not None else ():
+            rows.setdefault(name, {})["waits"] = count
+        return dict(sorted(rows.items()))
 
     def topics(self) -> list[dict[str, Any]]:
         """Every topic, with its events, rate, sources and gaps."""

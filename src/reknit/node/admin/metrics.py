@@ -16,15 +16,23 @@ from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_serve
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from reknit.credentials import of_certificate
 from reknit.errors import InvalidConfig
 from reknit.node.admin.figures import NodeFigures
 from reknit.transport.tls_server import CurrentTls
 from reknit.trust.gate import Gate
+from reknit.trust.identities import Unauthenticated
 
 log = logging.getLogger("reknit.node")
 
 ANSWER_S = 30.0
 """How long a scrape waits for a busy node, or for a ledger of very many sources: the node goes on meanwhile."""
+
+
+REQUEST_S = 10.0
+"""How long a client may be silent before its connection is closed."""
+CERTIFICATE = "reknit.certificate"
+"""The client's certificate, among the values of a request."""
 
 
 class Figure(NamedTuple):
@@ -44,6 +52,11 @@ FIGURES = (
     Figure("reknit_journal_bytes", "Bytes that the journal holds.", ("journal", "bytes")),
     Figure("reknit_journal_segments", "Files of the journal's log.", ("journal", "segments")),
     Figure("reknit_intake_full", "1 while the journal can't store more.", ("intake", "is_full")),
+    Figure(
+        "reknit_journal_broken",
+        "1 after a failed sync: nothing is stored until the node is restarted.",
+        ("journal", "is_broken"),
+    ),
     Figure("reknit_requests_open", "Requests that nobody has answered yet.", ("requests", "open")),
     Figure("reknit_requests_answered", "Requests that the node answered.", ("requests", "answered"), True),
     Figure("reknit_bridge_sources", "Sources that arrived over bridges, and how.", ("bridges", "sources")),
@@ -79,6 +92,7 @@ def metrics_of(status: dict[str, Any], ledger: list[dict[str, Any]]) -> Iterator
     """Every metric of a node with this status and ledger."""
     yield from _plain(status)
     yield from _refused(status["refused"])
+    yield from _quotas(status["quotas"])
     yield from _authentication(status["authentication"])
     yield from _http(status["http"])
     yield from _amqp(status["amqp"])
@@ -125,6 +139,19 @@ def _refused(totals: dict[str, dict[str, int]]) -> Iterator[Metric]:
         for reason, count in by_reason.items():
             family.add_metric([name, reason], count)
     yield family
+
+
+def _quotas(rows: dict[str, dict[str, int]]) -> Iterator[Metric]:
+    waits = CounterMetricFamily(
+        "reknit_quota_waits", "How often publishers waited for a quota.", labels=["identity"]
+    )
+    held = GaugeMetricFamily(
+        "reknit_quota_connections", "Connections of identities with a quota for them.", labels=["identity"]
+    )
+    for name, row in rows.items():
+        waits.add_metric([name], row.get("waits", 0))
+        held.add_metric([name], row.get("connections", 0))
+    yield from (waits, held)
 
 
 def _authentication(totals: dict[str, Any]) -> Iterator[Metric]:
@@ -219,10 +246,22 @@ def serve_metrics(
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InvalidConfig("--metrics", "flag", f"{address} can't be listened on: {why}") from None
+    _contain(server)
     if tls is not None:
         _encrypt(server, tls)
-    server.set_app(_guarded(make_wsgi_app(registry), gate))
+    server.set_app(_guarded(make_wsgi_app(registry), gate, asyncio.get_running_loop()))
     return server
+
+
+def _contain(server: WSGIServer) -> None:
+    """A client that sends nonsense or nothing costs a line in the log, and a thread for a while only."""
+
+    def failed(request: object, address: object) -> None:
+        log.info("metrics: a request from %s failed: %s", address, sys.exc_info()[1])
+
+    served = cast(Any, server)
+    served.handle_error = failed
+    served.RequestHandlerClass = type("MetricsHandler", (served.RequestHandlerClass,), {"timeout": REQUEST_S})
 
 
 def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
@@ -232,11 +271,16 @@ def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
         accepted, address = server.socket.accept()
         return tls.context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), address
 
-    def failed(request: object, address: object) -> None:
-        log.info("metrics: a request from %s failed: %s", address, sys.exc_info()[1])
-
     served = cast(Any, server)
-    served.get_request, served.handle_error = accept, failed
+    served.get_request = accept
+
+    class Handler(served.RequestHandlerClass):  # type: ignore[misc, name-defined]
+        """Passes the client's certificate on."""
+
+        def get_environ(self) -> dict[str, Any]:
+            return {**super().get_environ(), CERTIFICATE: self.connection.getpeercert()}
+
+    served.RequestHandlerClass = Handler
 
 
 def _slow_down(gate: Gate, address: str) -> None:
@@ -246,14 +290,24 @@ def _slow_down(gate: Gate, address: str) -> None:
         gate.attempts.answered(address)
 
 
-def _guarded(app: WSGIApplication, gate: Gate) -> WSGIApplication:
-    """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`."""
+def _guarded(app: WSGIApplication, gate: Gate, loop: asyncio.AbstractEventLoop) -> WSGIApplication:
+    """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`.
+
+    Requests have threads of their own; the audit belongs to the node's.
+    """
 
     def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         scheme, _, token = request.get("HTTP_AUTHORIZATION", "").partition(" ")
-        name = gate.who(token.strip() if scheme.lower() == "bearer" else "")
-        if name is None:
-            _slow_down(gate, request.get("REMOTE_ADDR", ""))
+        name, certified = None, of_certificate(request.get(CERTIFICATE))
+        address = request.get("REMOTE_ADDR", "")
+        try:
+            identity = gate.identify(token.strip() if scheme.lower() == "bearer" else "", certified)
+            name = identity.name
+            if identity.means:
+                loop.call_soon_threadsafe(gate.audit.login, identity, "metrics", address)
+        except Unauthenticated as error:
+            loop.call_soon_threadsafe(gate.audit.login, None, "metrics", address, error.why)
+            _slow_down(gate, address)
         if name is not None and gate.may_observe(name):
             return app(request, start)
         status = "401 Unauthorized" if name is None or not token else "403 Forbidden"

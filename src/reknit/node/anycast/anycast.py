@@ -113,6 +113,7 @@ class NodeAnycast:
             paths=self.paths,
             streams=self.streams,
             say=core.say,
+            quotas=core.quotas,
         )
         self.offers = JournalOffers(
             settings=config.anycast,

@@ -9,6 +9,7 @@ from reknit.errors import InvalidTopic
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.local_paths import LocalPaths
 from reknit.node.anycast.promises import SubscriptionKey
+from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.streams.streams import NodeStreams
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import Attach, Grant, Stall, SubscriberOutcomes
@@ -39,7 +40,11 @@ class SharedSubscriptions:
         paths: LocalPaths,
         streams: NodeStreams,
         say: Callable[[Peer, Message], None],
+        quotas: CoreQuotas | None = None,
     ) -> None:
+        self._quotas = quotas
+        if quotas is not None:
+            quotas.count_in(lambda: self._patterns)
         self._subscriptions_max = config.limits.subscriptions_max
         self._journal = journal
         self._distributions = distributions
@@ -117,6 +122,8 @@ class SharedSubscriptions:
             )
         if len(self._patterns) >= self._subscriptions_max:
             text = f"the node has {self._subscriptions_max} subscriptions (limits.subscriptions_max)"
+            return Code.RESOURCE_EXHAUSTED, text
+        if self._quotas is not None and (text := self._quotas.subscribing(request, peer)):
             return Code.RESOURCE_EXHAUSTED, text
         return None
 

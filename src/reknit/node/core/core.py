@@ -15,6 +15,7 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import Gone, JournalError, LocalError
 from reknit.frame import Buffer
+from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.failures import EffectPerformer
@@ -55,7 +56,8 @@ from reknit.protocol.effects import (
 )
 from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import IsOfNode, Refusal
-from reknit.protocol.publish.intake import Intake, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.publish.intake import Intake
 from reknit.protocol.routing.routes import SourceDeclared, SubscriptionsChanged
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.store.journal import Journal
@@ -107,6 +109,7 @@ class Core:
         edge: Edge | None = None,
         is_elsewhere: Callable[[str], bool] = lambda topic: False,
         is_of_node: IsOfNode = lambda peer: False,
+        quotas: CoreQuotas | None = None,
     ) -> None:
         self.epoch = epoch
         self.journal = journal
@@ -128,7 +131,9 @@ class Core:
             self.inspect,
             limits.topic_bytes_max,
             is_of_node,
+            None if quotas is None else quotas.publishing,
         )
+        self.quotas = quotas
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
@@ -142,6 +147,8 @@ class Core:
             *held,
             deferred=lambda: self._writer.deferred_records(),
         )
+        if quotas is not None:
+            quotas.count_in(lambda: self.dispatch.queues)
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
         self.recovery = CoreRecovery(
@@ -264,6 +271,7 @@ class Core:
         """Time passed."""
         # Events are compared with the time of day: a clock that was set must not make all of them seem wrong.
         self.intake.set_clock(self.now_us() - int(now * 1e6), self.config.limits.future_s_max)
+        self.intake.tick(now)
         self.dispatch.tick(now)
         self.responses.tick(now)
         self.recovery.tick(now)
@@ -271,7 +279,7 @@ class Core:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        machines = (self.dispatch, self.responses, self.recovery, self.parts)
+        machines = (self.intake, self.dispatch, self.responses, self.recovery, self.parts)
         return min((at for one in machines if (at := one.next_deadline()) is not None), default=None)
 
     def next_turn(self, now: float) -> None:
@@ -287,6 +295,9 @@ class Core:
         subscriptions_max = self.config.limits.subscriptions_max
         if len(self.dispatch.queues) >= subscriptions_max:
             text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
+            self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
+            return
+        if self.quotas is not None and (text := self.quotas.subscribing(request, peer)):
             self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
             return
         try:

@@ -25,8 +25,12 @@ from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 
 PAGE_MAX: Final = 1_000
-SCAN_MAX: Final = 5_000
+SCAN_MAX: Final = 2_000
 """How many dead letters are read for one answer, so that no answer takes long."""
+SCAN_BYTES_MAX: Final = 2 << 20
+"""How many bytes of events are read for one answer, apart from the last event."""
+TOPICS_MAX: Final = 100
+"""How many topics one answer redrives events on: each gets a batch of its own."""
 Found = tuple[int, DeadLetterContent]
 
 
@@ -79,17 +83,27 @@ class DeadLetterAdmin:
         }
 
     def _look(
-        self, wanted: DeadLetterFilter, place: int, limit: int, is_downwards: bool = False
+        self,
+        wanted: DeadLetterFilter,
+        place: int,
+        limit: int,
+        is_downwards: bool = False,
+        topics_max: int = PAGE_MAX,
     ) -> tuple[list[Found], int, bool]:
         """The dead letters that match, the seq to continue from, and whether that is the end."""
         pattern = Pattern(wanted.topic) if wanted.topic else None
         found: list[Found] = []
-        seen = 0
+        topics: set[str] = set()
+        seen = seen_bytes = 0
         for seq, letter in self._down(place) if is_downwards else self._up(place + 1):
-            if letter is not None and wanted.fits(letter, pattern):
-                found.append((seq, letter))
+            if letter is not None:
+                seen_bytes += len(letter.payload)
+                if wanted.fits(letter, pattern):
+                    found.append((seq, letter))
+                    topics.add(letter.topic)
             seen, place = seen + 1, seq
-            if len(found) >= limit or seen >= SCAN_MAX:
+            is_long = seen >= SCAN_MAX or seen_bytes >= SCAN_BYTES_MAX or len(topics) >= topics_max
+            if is_long or len(found) >= limit:
                 return found, place, False
         return found, place, True
 
@@ -107,30 +121,30 @@ class DeadLetterAdmin:
         stop = min(stop, published.last + 1) if published else 1
         while stop > 1:
             start = max(stop - PAGE_MAX, 1)
-            yield from reversed(list(self._within(start, stop)))
+            yield from self._within(start, stop, is_downwards=True)
             yield start, None
             stop = start
 
-    def _within(self, start: int, stop: int) -> Iterator[Found]:
-        """The dead letters in `[start, stop)` that wait."""
+    def _within(self, start: int, stop: int, is_downwards: bool = False) -> Iterator[Found]:
+        """The dead letters in `[start, stop)` that wait. Each batch is read when its turn comes."""
         letters = self._letters
-        done = letters.letters
+        done, step = letters.letters, -1 if is_downwards else 1
         waiting = [part for one in done.redriven.missing(start, stop) for part in done.dropped.missing(*one)]
-        for low, high in waiting:
-            for entry in letters.journal.find(letters.topic, letters.source, low, high):
+        for low, high in waiting[::step]:
+            for entry in letters.journal.find(letters.topic, letters.source, low, high)[::step]:
                 try:
                     batch = Batch.parse(letters.journal.fetch(entry))
                 except Gone:
                     continue
                 payloads = batch.payloads()
-                for seq in range(max(low, batch.first), min(high, batch.stop)):
+                for seq in range(max(low, batch.first), min(high, batch.stop))[::step]:
                     yield seq, read_letter(payloads[seq - batch.first])
 
     # -- changing
 
     def redrive(self, args: dict[str, Any]) -> dict[str, Any]:
         """Publish the events of a page of dead letters again on their topics; `after` says where to continue."""
-        found, place, is_end = self._chosen(args)
+        found, place, is_end = self._chosen(args, TOPICS_MAX)
         whole = [one for one in found if one[1].has_payload]
         if not args.get("is_dry"):
             for group in _groups(whole):
@@ -148,10 +162,11 @@ class DeadLetterAdmin:
             self._letters.drop(_ranges(found), self._letters.now_us())
         return {"count": len(found), "next": place, "is_end": is_end, "waiting": self._letters.waiting.count}
 
-    def _chosen(self, args: dict[str, Any]) -> tuple[list[Found], int, bool]:
+    def _chosen(self, args: dict[str, Any], topics_max: int = PAGE_MAX) -> tuple[list[Found], int, bool]:
         """A page of dead letters to redrive or drop; `stop` is the last one that there was when it began."""
         limit = min(max(int(args.get("limit", PAGE_MAX)), 1), PAGE_MAX)
-        found, place, is_end = self._look(_wanted(args), int(args.get("after", 0)), limit)
+        after = int(args.get("after", 0))
+        found, place, is_end = self._look(_wanted(args), after, limit, topics_max=topics_max)
         stop = int(args.get("stop", 0)) or place
         return [one for one in found if one[0] <= stop], place, is_end or place >= stop
 

@@ -13,7 +13,8 @@ from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.responses import Responses
 from reknit.protocol.effects import Append, AppendRecord, DeadLetter, Mark
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.publish.intake import Intake, RefusedBatch, StopIntake
+from reknit.protocol.publish.inputs import RefusedBatch, StopIntake
+from reknit.protocol.publish.intake import Intake
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.records import Record
 from reknit.store.journal import Journal

@@ -20,7 +20,8 @@ from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.effects import AppendRecord, Mark, Send
 from reknit.protocol.machine import JOURNAL, Peer, PeerLeft
-from reknit.protocol.publish.intake import Intake, RefusedBatch
+from reknit.protocol.publish.inputs import RefusedBatch
+from reknit.protocol.publish.intake import Intake
 from reknit.protocol.recovery import cache_inputs
 from reknit.protocol.recovery.cache import EventHolder, answer
 from reknit.protocol.recovery.cache_inputs import (

@@ -23,7 +23,7 @@ from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.effects import DeadLetter
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.publish.admission import Refusal
-from reknit.protocol.publish.intake import RefusedBatch
+from reknit.protocol.publish.inputs import RefusedBatch
 from reknit.protocol.rpc.open_requests import (
     OpenRequests,
     RequestAccepted,

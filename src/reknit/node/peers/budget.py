@@ -3,6 +3,8 @@
     one peer has more than half of its share   its requests wait until it reads
     one peer has more than its share           its connection is closed before more is sent to it
     all peers have more than their budget      the connection of the peer with the most is closed
+    those of an identity have more than its    the same, among these
+      quota (`waiting_bytes`)
 
 Where there are permissions, a peer that presented neither a token nor a certificate has a quarter of the budget that all
 such peers share. So does a peer that has not introduced itself yet.
@@ -14,6 +16,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from reknit.config import LimitSettings
+from reknit.config.quotas import Quotas
 from reknit.outcome import Code
 
 ANONYMOUS_PART: Final = 4
@@ -32,6 +35,10 @@ class BudgetedPeer(Protocol):
         """Whether nobody knows who it is, though that matters here."""
 
     @property
+    def quota_name(self) -> str:
+        """The identity whose quotas it uses."""
+
+    @property
     def is_leaving(self) -> bool:
         """Whether its connection is being closed."""
 
@@ -42,8 +49,9 @@ class BudgetedPeer(Protocol):
 class PeerBudget:
     """The memory that the peers of one node take. It asks only those whose connections are full."""
 
-    def __init__(self, limits: LimitSettings | None = None) -> None:
+    def __init__(self, limits: LimitSettings | None = None, quotas: Quotas | None = None) -> None:
         self._limits = limits or LimitSettings()
+        self._quotas = quotas if quotas is not None and quotas.limits("waiting_bytes") else None
         self._held: dict[BudgetedPeer, int] = {}
         self._total = 0
 
@@ -71,6 +79,8 @@ class PeerBudget:
             self._end(peer, f"it does not read, and {held:,} bytes wait for it (limits.{name})")
             return False
         self._keep_within()
+        if self._quotas is not None:
+            self._keep_quota(peer.quota_name, self._quotas)
         return not peer.is_leaving
 
     def review(self, peers: Iterable[BudgetedPeer]) -> None:
@@ -78,6 +88,9 @@ class PeerBudget:
         for peer in peers:
             self._look(peer)
         self._keep_within()
+        if self._quotas is not None:
+            for name in sorted({peer.quota_name for peer in self._held}):
+                self._keep_quota(name, self._quotas)
 
     def forget(self, peer: BudgetedPeer) -> None:
         """A peer is gone."""
@@ -94,9 +107,15 @@ class PeerBudget:
         limits = self._limits
         if self._total > limits.anonymous_bytes_max:
             anonymous = [peer for peer in self._held if peer.is_anonymous]
-            self._shed(anonymous, limits.anonymous_bytes_max, "anonymous_bytes_max")
+            self._shed(anonymous, limits.anonymous_bytes_max, "limits.anonymous_bytes_max")
         if self._total > limits.peers_bytes_max:
-            self._shed(list(self._held), limits.peers_bytes_max, "peers_bytes_max")
+            self._shed(list(self._held), limits.peers_bytes_max, "limits.peers_bytes_max")
+
+    def _keep_quota(self, name: str, quotas: Quotas) -> None:
+        bytes_max = quotas.of(name).waiting_bytes
+        if bytes_max and self._total > bytes_max:
+            theirs = [peer for peer in self._held if peer.quota_name == name]
+            self._shed(theirs, bytes_max, f"security.quotas: {name} waiting_bytes={bytes_max}")
 
     def _shed(self, peers: list[BudgetedPeer], bytes_max: int, name: str) -> None:
         """Close the connections of those with the most, until the others are within their budget."""
@@ -105,7 +124,7 @@ class PeerBudget:
             if total <= bytes_max:
                 return
             held = self._held[peer]
-            text = f"{total:,} bytes wait for peers, most of them ({held:,}) for this one (limits.{name})"
+            text = f"{total:,} bytes wait for peers, most of them ({held:,}) for this one ({name})"
             self._end(peer, text)
             total -= held
 

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from reknit.config import Config
+from reknit.config.quotas import Quotas
 from reknit.frame import Buffer
 from reknit.node.peers.budget import PeerBudget
 from reknit.outcome import Code
@@ -53,6 +54,8 @@ class PeerState:
     is_copier: bool = False
     """Whether it brings events that another node has stored."""
     is_welcome: bool = False
+    is_counted: bool = False
+    """Whether it counts as a connection of its identity."""
     is_leaving: bool = False
     is_blocked: bool = False
     """Whether its connection takes no more for now."""
@@ -82,6 +85,11 @@ class PeerState:
     def is_anonymous(self) -> bool:
         """Whether nobody knows who it is: it has not introduced itself, or has proven no name where that matters."""
         return not self.is_welcome or self.identity == ANONYMOUS
+
+    @property
+    def quota_name(self) -> str:
+        """The identity whose quotas it uses; empty for a part of this node, which has none."""
+        return "" if self.connection.is_inside else self.identity or ANONYMOUS
 
     @property
     def must_wait(self) -> bool:
@@ -202,9 +210,9 @@ class PeerState:
 class Peers:
     """All connections of a node, by connection and by id."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, quotas: Quotas | None = None) -> None:
         self._config = config
-        self._budget = PeerBudget(config.limits)
+        self._budget = PeerBudget(config.limits, quotas)
         self._by_connection: dict[Connection, PeerState] = {}
         self._by_id: dict[int, PeerState] = {}
         self._count = 0
@@ -220,6 +228,11 @@ class Peers:
     def get(self, peer_id: object) -> PeerState | None:
         """The peer with an id, if it is still connected."""
         return self._by_id.get(peer_id) if isinstance(peer_id, int) else None
+
+    def quota_name(self, peer_id: object) -> str:
+        """The identity whose quotas a peer uses; empty for a part of this node, and for one that is gone."""
+        peer = self.get(peer_id)
+        return "" if peer is None else peer.quota_name
 
     def send_buffers(self, peer_id: object, buffers: Sequence[Buffer]) -> None:
         """Send frames to a peer, if it is still connected."""

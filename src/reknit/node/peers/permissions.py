@@ -8,6 +8,7 @@ from typing import Any, Final
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
+from reknit.config.quotas import exceeded
 from reknit.envelope.columns import read_attributes
 from reknit.errors import InvalidTopic
 from reknit.ledger import Ledger
@@ -168,10 +169,22 @@ class Permissions:
     def permit(self, peer: Peer, source: bytes, topic: str) -> Refusal | None:
         """Why a peer may not publish as a source on a topic."""
         name = self._name(peer)
-        problem = self._objection(name, source, topic)
+        problem = self._objection(name, source, topic) or self._too_many(name, source)
         if problem is None and name != ITSELF and len(self._topics) < self._sources_max:
             self._topics.setdefault(source, topic)
         return problem
+
+    def _too_many(self, name: str, source: bytes) -> Refusal | None:
+        """Why a name may not have another source: its quota."""
+        limit = self._gate.quotas.of(name).sources
+        if not limit or source in self._ledger.owners:
+            return None
+        count = sum(owner == name for owner in self._ledger.owners.values())
+        if count < limit:
+            return None
+        text = exceeded(name, "sources", limit)
+        self._gate.refusals.report(name, "quota", text)
+        return Refusal(Code.RESOURCE_EXHAUSTED, text)
 
     def owner(self, peer: Peer, topic: str) -> str:
         """The identity that owns what a peer publishes on a topic, or subscribes to it as; empty if nobody does.

@@ -17,6 +17,7 @@ from typing import Any, Final
 from reknit.node.peers.peers import Hold, PeerState
 from reknit.node.peers.permissions import Permissions
 from reknit.outcome import Code
+from reknit.trust.connection_counts import ConnectionCounts
 from reknit.wire.codec import Item, Raw
 from reknit.wire.messages import VERSION, Hello, Welcome
 from reknit.wire.recovery import Recover, Survey
@@ -46,7 +47,9 @@ class Reception:
         call_soon: Callable[..., object],
         clock: Callable[[], float],
         on_error: OnError | None = None,
+        connections: ConnectionCounts | None = None,
     ) -> None:
+        self._connections = connections
         self._welcome = welcome
         self._permissions = permissions
         self._table = table
@@ -105,8 +108,23 @@ class Reception:
             return
         if self._permissions is not None and not self._permissions.greet(item.token, peer):
             return
+        if self._connections is not None and not self._enters(peer, self._connections):
+            return
         peer.welcomed(item.name, item.role)
         peer.send(self._welcome)
+
+    def _enters(self, peer: PeerState, connections: ConnectionCounts) -> bool:
+        """Whether the quota of its identity lets a peer in. If not, it was told."""
+        if why := connections.enter(peer.quota_name, peer.connection.peer):
+            peer.dismiss(Code.RESOURCE_EXHAUSTED, why)
+        else:
+            peer.is_counted = True
+        return not why
+
+    def left(self, peer: PeerState) -> None:
+        """A peer's connection is gone."""
+        if peer.is_counted and self._connections is not None:
+            self._connections.leave(peer.quota_name)
 
     def take(self, item: Item, peer: PeerState, now: float) -> None:
         """Any later message."""

@@ -18,6 +18,7 @@ from reknit.ledger import Series
 from reknit.node.core.keepers import JournalKeeper
 from reknit.node.journals import open_journal
 from reknit.protocol.recovery import alignment
+from reknit.protocol.recovery.holdings import Holdings
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
@@ -27,6 +28,10 @@ FOLDER: Final = "aligned"
 HOT_S: Final = 60.0
 """Series that changed within this time go into an alignment's first message."""
 HOT_RUNS_MAX: Final = 8
+SLICE_SERIES: Final = 1_000
+"""How many series are looked at before the node goes on with its other work."""
+COMPARED_S: Final = 30.0
+"""How long the holdings that another node compares with its own are kept for its next question."""
 
 
 class AlignedEvents:
@@ -37,7 +42,10 @@ class AlignedEvents:
         folder = config.node.data_dir / FOLDER
         self._config = dataclasses.replace(config, node=dataclasses.replace(config.node, data_dir=folder))
         self._journal: Journal | None = None
-        self._writing = asyncio.Lock()
+        self._writing, self._comparing = asyncio.Lock(), asyncio.Lock()
+        self._compared: dict[str, Holdings] = {}
+        """What another node compares with its own, by pattern: only the latest."""
+        self._forgetting: asyncio.TimerHandle | None = None
         if config.journal.kind == "disk" and folder.exists():
             self._open()
 
@@ -75,6 +83,8 @@ class AlignedEvents:
 
     async def close(self) -> None:
         """Close the second journal."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
         async with self._writing:
             journal, self._journal = self._journal, None
             if journal is not None:
@@ -98,31 +108,46 @@ class AlignedEvents:
 
     # -- both journals, to be compared with another node's
 
-    def holdings(self, pattern: Pattern) -> tuple[dict[Series, SeqSet], dict[Series, int]]:
-        """The seqs that the node holds of every series, and the first one that retention has left."""
-        held: dict[Series, SeqSet] = {}
-        floors: dict[Series, int] = {}
+    async def holdings(self, pattern: Pattern) -> Holdings:
+        """What the node holds of every series. The node goes on with its work meanwhile."""
+        held = Holdings()
         for journal in (self._main, self._journal) if self._journal is not None else (self._main,):
-            for series, seqs in journal.ledger.published.items():
-                if seqs and pattern.matches(series[0]):
+            published = journal.ledger.published
+            for number, series in enumerate(list(published)):
+                if number % SLICE_SERIES == 0:
+                    await asyncio.sleep(0)
+                if (seqs := published.get(series)) and pattern.matches(series[0]):
                     floor = journal.first_held(*series)
-                    seqs_left = seqs.copy()
-                    seqs_left.discard(0, floor)
-                    held[series] = held[series].union(seqs_left) if series in held else seqs_left
-                    floors[series] = max(floor, floors.get(series, 0))
-        return held, floors
+                    held.add(
+                        series, ((max(start, floor), stop) for start, stop in seqs.ranges() if stop > floor)
+                    )
+                    held.set_floor(series, floor)
+        return held
 
-    def compare(self, args: dict[str, Any]) -> alignment.Input:
-        """One level of the holdings, for another node that compares them with its own."""
-        pattern = Pattern(str(args["pattern"]))
-        held, _ = self.holdings(pattern)
-        match args["level"]:
+    async def compare(self, args: dict[str, Any]) -> alignment.Input:
+        """One level of the holdings, for another node that compares them with its own.
+
+        A comparison has several levels: they are of the same holdings, unless too much time passes between them.
+        """
+        pattern, level = Pattern(str(args["pattern"])), args["level"]
+        async with self._comparing:
+            held = self._compared.get(pattern.text)
+            if held is None or level == "digest":
+                held = await self.holdings(pattern)
+                self._remember(pattern.text, held)
+        match level:
             case "digest":
                 return alignment.digest(held, pattern.text, self._hot())
             case "buckets":
                 return alignment.buckets(held)
             case _:
                 return alignment.rows(held, [int(number) for number in args["buckets"]])
+
+    def _remember(self, pattern: str, held: Holdings) -> None:
+        self._compared = {pattern: held}
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self._forgetting = asyncio.get_running_loop().call_later(COMPARED_S, self._compared.clear)
 
     def _hot(self) -> list[Series]:
         """The recently changed series, the latest first."""

@@ -49,6 +49,7 @@ from reknit.protocol.replication.alignment_rounds import (
     StoreBeside,
 )
 from reknit.topic import Pattern
+from reknit.trust.own_token import own_token
 
 log = logging.getLogger("reknit.node")
 
@@ -81,7 +82,7 @@ class Aligner:
         self._runner = runner
         self._aligned = aligned
         self._pattern = Pattern(pattern)
-        settings, token = config.recovery, config.security.token
+        settings, token = config.recovery, own_token(config.security)
         ask_s = settings.ask_timeout_s
         self._machine = AlignmentRounds(
             url,
@@ -137,7 +138,7 @@ class Aligner:
         try:
             await self._open()
             self._steps = asyncio.Queue()
-            self._machine.begin(*self._aligned.holdings(self._pattern), self._now())
+            self._machine.begin(await self._aligned.holdings(self._pattern), self._now())
             self._run_machine()
             while not isinstance(step := await self._steps.get(), RoundEnded):
                 self._feed(await self._take(step))

@@ -24,6 +24,7 @@ from reknit.outcome import Code
 from reknit.topic import Pattern, check_topic
 from reknit.transport.connection import Handler
 from reknit.transport.tcp import parse_url
+from reknit.transport.unix import UNIX
 from reknit.wire.links import Skip
 
 FILE: Final = "routes.json"
@@ -184,6 +185,8 @@ class Bridges:
 
 
 def _host_and_port(url: str) -> str:
+    if url.startswith(UNIX):
+        return url
     _, host, port = parse_url(url)
     return f"{'loopback' if host in LOOPBACK else host.lower()}:{port}"
 

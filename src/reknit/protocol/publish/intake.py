@@ -9,6 +9,7 @@ begins after what is expected     Send(Expect), once until the gap closes
 is not admitted                   Send(Refuse), and RefusedBatch if it becomes a dead letter
 comes from a superseded peer      Send(Refuse)
 comes while the node is full      Send(Hold), and Send(Go) when there is room
+is over a quota (rate_quotas.py)  Send(Hold), and Send(Go) when its publisher may go on
 
 other input     effect
 Declare         Send(Ack) with the source's last seq, once that is durable; or Send(Refuse)
@@ -26,52 +27,21 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, assert_never
 
-import msgspec
-
 from reknit.batch import TYPE_PUBLISH, Batch, Head
 from reknit.frame import Buffer
 from reknit.outcome import Code
 from reknit.protocol.effects import Append, Mark, Send
 from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Admission, Inspect, IsOfNode, Permit, Refusal
+from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
+from reknit.protocol.publish.rate_quotas import PublishQuotas
 from reknit.protocol.publish.source_positions import SourcePositions
 from reknit.topic import TOPIC_BYTES_MAX
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
 
 SUPERSEDED: Final = "another connection now publishes as this source: give each program its own name"
-
-
-class StopIntake(msgspec.Struct, frozen=True):
-    """The journal can't take more for now, and why."""
-
-    text: str
-
-
-class ResumeIntake(msgspec.Struct, frozen=True):
-    """The journal takes events again."""
-
-
-class QueuesFull(msgspec.Struct, frozen=True):
-    """Subscribers' queues are full: events for which `refuses` gives a text stay at their publisher.
-
-    None: no queue is full.
-    """
-
-    refuses: Callable[[str, int], str] | None
-    is_less: bool = True
-    """Whether publishers that wait may try again."""
-
-
-class RefusedBatch(msgspec.Struct, frozen=True):
-    """These events were not taken, and their publisher is told: make dead letters of them, if they are stored."""
-
-    peer: Peer
-    batch: Batch
-    refusal: Refusal
-    attempts: int = 0
-    """How often a subscriber tried them: one that recovered them elsewhere may reject them, too."""
 
 
 Input = Frames | Declare | MadeDurable | StopIntake | ResumeIntake | QueuesFull | PeerJoined | PeerLeft
@@ -100,7 +70,9 @@ class Intake:
         inspect: Inspect | None = None,
         topic_bytes_max: int = TOPIC_BYTES_MAX,
         is_of_node: IsOfNode = lambda peer: False,
+        quotas: PublishQuotas | None = None,
     ) -> None:
+        self._quotas = quotas
         self._positions = SourcePositions(durable, sources_max)
         self._connections = PublisherConnections(sources_max)
         self._admission = Admission(events_max, permit, inspect, topic_bytes_max, is_of_node)
@@ -121,6 +93,11 @@ class Intake:
     @property
     def is_full(self) -> bool:
         return bool(self._stopped)
+
+    @property
+    def why_full(self) -> str:
+        """Why no events are taken for now; empty while they are."""
+        return self._stopped
 
     def next_number(self) -> int:
         """The number of the next append, shared with all other writers to the same journal."""
@@ -163,7 +140,11 @@ class Intake:
         match message:
             case Frames():
                 self._admission.at(now)
-                self._take(message if self._refuses is None else self._withhold(message, peer), peer)
+                frames = message if self._refuses is None else self._withhold(message, peer)
+                if self._quotas is None or self._stopped:
+                    self._take(frames, peer)
+                else:
+                    self._take_within(self._quotas, frames, peer, now)
             case MadeDurable(number=number):
                 self._acknowledge(number)
             case Declare(source=source, topic=topic):
@@ -186,10 +167,14 @@ class Intake:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Nothing is due by time here."""
+        """Those who waited for their quota may go on."""
+        for peer in self._quotas.tick(now) if self._quotas is not None else ():
+            self._expecting = {asked for asked in self._expecting if asked[0] != peer}
+            self._send(peer, Go())
 
     def next_deadline(self) -> float | None:
-        return None
+        """When a quota lets somebody go on."""
+        return None if self._quotas is None else self._quotas.next_deadline()
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""
@@ -385,6 +370,18 @@ class Intake:
         self._turn_away(away, peer, next(iter(held.values())), list(held))
         return Frames(b"".join(pieces), taken)
 
+    def _take_within(self, quotas: PublishQuotas, frames: Frames, peer: Peer, now: float) -> None:
+        """Take the batches that the quota of their publisher allows. The others stay there until it may go on."""
+        heads = frames.heads
+        count, text = quotas.admit(heads, self._positions.next_seqs, peer, now)
+        if count == len(heads):
+            self._take(frames, peer)
+        else:
+            length = sum(head.length for head in heads[:count])
+            self._take(Frames(frames.data[:length], heads[:count]), peer)
+        if text:  # after the batches before them: a source begins with the first that is not taken
+            self._turn_away(heads[count:], peer, text)
+
     def _turn_away(self, heads: list[Head], peer: Peer, text: str, sources: Sequence[bytes] = ()) -> None:
         """Take none of these for now."""
         for head in heads:
@@ -406,6 +403,8 @@ class Intake:
     def _forget(self, peer: Peer) -> None:
         self._connections.leave(peer)
         self._admission.forget(peer)
+        if self._quotas is not None:
+            self._quotas.forget(peer)
         self._expecting = {asked for asked in self._expecting if asked[0] != peer}
 
 

@@ -7,30 +7,30 @@ then the ranges in the buckets that differ.
     IDLE    ── start ──> DIGEST: AskDigest
     DIGEST  ── Digest ──> IDLE (equal, or not comparable): AlignmentDone; or BUCKETS: FetchRanges, AskBuckets
     BUCKETS ── BucketFingerprints ──> IDLE (equal): AlignmentDone; or SPANS: AskSpans
-    SPANS   ── HeldSpans ──> IDLE: FetchRanges, AlignmentDone
+    SPANS   ── HeldSpans ──> SPANS: FetchRanges, AskSpans for more buckets; or IDLE: FetchRanges, AlignmentDone
 
 An answer that was not requested in this state comes late, and is ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
+from itertools import islice
 from typing import Any, Final, assert_never
 
 import msgspec
-from xxhash import xxh3_64_intdigest
 
 from reknit.ledger import Series
 from reknit.protocol.machine import Machine, Peer
-from reknit.seqset import Range, SeqSet
+from reknit.protocol.recovery.holdings import Holdings
+from reknit.seqset import Range
 from reknit.wire.recovery import Span
 
-BUCKETS: Final = 64
 HOT_MAX: Final = 256
 """How many recently changed series go with the first digest."""
-
-Held = Mapping[Series, SeqSet]
+SPAN_BUCKETS: Final = 2
+"""How many buckets are asked for at a time: with 200,000 series, some 6,000 are in the answer."""
 
 
 class Digest(msgspec.Struct, frozen=True):
@@ -97,55 +97,27 @@ class AlignmentState(Enum):
 TRANSITIONS: Final[dict[tuple[AlignmentState, type[Any]], tuple[AlignmentState, ...]]] = {
     (AlignmentState.DIGEST, Digest): (AlignmentState.IDLE, AlignmentState.BUCKETS),
     (AlignmentState.BUCKETS, BucketFingerprints): (AlignmentState.IDLE, AlignmentState.SPANS),
-    (AlignmentState.SPANS, HeldSpans): (AlignmentState.IDLE,),
+    (AlignmentState.SPANS, HeldSpans): (AlignmentState.IDLE, AlignmentState.SPANS),
 }
 
 
 # -- the side that answers
 
 
-def fingerprint(series: Series, seqs: SeqSet) -> int:
-    """A number for the ranges held of a series; the same ranges give the same number."""
-    text = f"{series[0]}\0{series[1].hex()}\0{seqs.ranges()}"
-    return xxh3_64_intdigest(text.encode())
-
-
-def bucket(series: Series) -> int:
-    """The bucket that a series belongs to."""
-    return xxh3_64_intdigest(series[0].encode() + b"\0" + series[1]) % BUCKETS
-
-
-def digest(held: Held, config: str, hot: Iterable[Series] = ()) -> Digest:
+def digest(held: Holdings, config: str, hot: Iterable[Series] = ()) -> Digest:
     """The first level. `hot` are the series that changed lately, the latest first."""
-    rows = [Span(*series, held[series].ranges(), held[series].last) for series in hot if series in held]
-    return Digest(config, _joined(held), rows[:HOT_MAX])
+    spans = (Span(*series, seqs.ranges(), seqs.last) for series in hot if (seqs := held.get(series)))
+    return Digest(config, held.fingerprint, list(islice(spans, HOT_MAX)))
 
 
-def buckets(held: Held) -> BucketFingerprints:
+def buckets(held: Holdings) -> BucketFingerprints:
     """The second level."""
-    prints = [0] * BUCKETS
-    for series, seqs in held.items():
-        prints[bucket(series)] ^= fingerprint(series, seqs) if seqs else 0
-    return BucketFingerprints(prints)
+    return BucketFingerprints(list(held.fingerprints))
 
 
-def rows(held: Held, wanted: Iterable[int]) -> HeldSpans:
-    """The third level."""
-    chosen = set(wanted)
-    return HeldSpans(
-        [
-            Span(*series, seqs.ranges(), seqs.last)
-            for series, seqs in sorted(held.items())
-            if seqs and bucket(series) in chosen
-        ]
-    )
-
-
-def _joined(held: Held) -> int:
-    total = 0
-    for series, seqs in held.items():
-        total ^= fingerprint(series, seqs) if seqs else 0
-    return total
+def rows(held: Holdings, wanted: Iterable[int]) -> HeldSpans:
+    """The third level. Raises `IndexError` for a bucket that there is not."""
+    return HeldSpans(list(held.spans(wanted)))
 
 
 # -- the side that asks
@@ -154,12 +126,13 @@ def _joined(held: Held) -> int:
 class Alignment:
     """Comparisons with one other cache, one after another.
 
-    >>> mine, theirs = ({("a", b"s" * 16): SeqSet.from_ranges([(1, stop)])} for stop in (5, 9))
+    >>> one = ("a", b"s" * 16)
+    >>> mine, theirs = (Holdings.of({one: SeqSet.from_ranges([(1, stop)])}) for stop in (5, 9))
     >>> alignment = Alignment("**")
-    >>> alignment.start(mine, {})
+    >>> alignment.start(mine)
     >>> alignment.take_effects()
     [AskDigest()]
-    >>> alignment.receive(digest(theirs, "**", hot=theirs))
+    >>> alignment.receive(digest(theirs, "**", hot=[one]))
     >>> alignment.take_effects()
     [FetchRanges(series=('a', b'ssssssssssssssss'), ranges=[(5, 9)]), AlignmentDone(is_comparable=True)]
     """
@@ -167,15 +140,15 @@ class Alignment:
     def __init__(self, config: str) -> None:
         self.state = AlignmentState.IDLE
         self._config = config
-        self._held: dict[Series, SeqSet] = {}
-        self._floors: Mapping[Series, int] = {}
+        self._held = Holdings()
+        self._differing: list[int] = []
+        """The buckets to be asked for."""
         self._effects: list[Effect] = []
 
-    def start(self, held: Held, floors: Mapping[Series, int]) -> None:
-        """Start a comparison with what we hold now. Below its floor a series was evicted: nothing is fetched there."""
+    def start(self, held: Holdings) -> None:
+        """Start a comparison with what we hold now. What is going to be fetched is added to it."""
         self.state = AlignmentState.DIGEST
-        self._held = {series: seqs.copy() for series, seqs in held.items()}
-        self._floors = floors
+        self._held = held
         self._effects.append(AskDigest())
 
     def receive(self, message: Input, peer: Peer = "", now: float = 0.0) -> None:
@@ -189,7 +162,7 @@ class Alignment:
                 self._compare_buckets(fingerprints)
             case HeldSpans(spans=spans):
                 self._want(spans)
-                self._end()
+                self._ask_spans()
             case _:
                 assert_never(message)
 
@@ -208,40 +181,37 @@ class Alignment:
     def _compare(self, other: Digest) -> None:
         if other.config != self._config:
             self._end(is_comparable=False)
-        elif other.all == _joined(self._held):
+        elif other.all == self._held.fingerprint:
             self._end()
         else:
             self._want(other.hot)
-            if other.all == _joined(self._held):  # only recent changes differed
+            if other.all == self._held.fingerprint:  # only recent changes differed
                 self._end()
             else:
                 self.state = AlignmentState.BUCKETS
                 self._effects.append(AskBuckets())
 
     def _compare_buckets(self, others: list[int]) -> None:
-        mine = buckets(self._held).fingerprints
-        differing = [at for at, (one, other) in enumerate(zip(mine, others, strict=False)) if one != other]
-        if differing:
+        pairs = enumerate(zip(self._held.fingerprints, others, strict=False))
+        self._differing = [at for at, (one, other) in pairs if one != other]
+        self._ask_spans()
+
+    def _ask_spans(self) -> None:
+        """Ask for some buckets at a time, so that no answer takes long."""
+        some, self._differing = self._differing[:SPAN_BUCKETS], self._differing[SPAN_BUCKETS:]
+        if some:
             self.state = AlignmentState.SPANS
-            self._effects.append(AskSpans(differing))
+            self._effects.append(AskSpans(some))
         else:
             self._end()
 
     def _want(self, spans: Iterable[Span]) -> None:
         for span in spans:
             series = (span.topic, span.source)
-            held = self._held.setdefault(series, SeqSet())
-            floor = self._floors.get(series, 1)
-            lacking = [
-                part
-                for start, stop in span.ranges
-                if max(start, floor) < stop
-                for part in held.missing(max(start, floor), stop)
-            ]
+            lacking = self._held.lacking(series, span.ranges)
             if lacking:
                 self._effects.append(FetchRanges(series, lacking))
-            for start, stop in lacking:
-                held.add(start, stop)
+                self._held.add(series, lacking)
 
     def _end(self, is_comparable: bool = True) -> None:
         self.state = AlignmentState.IDLE

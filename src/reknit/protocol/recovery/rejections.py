@@ -10,7 +10,7 @@ from reknit.errors import MalformedFrame
 from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.admission import Refusal
-from reknit.protocol.publish.intake import RefusedBatch
+from reknit.protocol.publish.inputs import RefusedBatch
 from reknit.protocol.recovery.cache_inputs import Dismiss
 from reknit.wire.messages import Settle
 

@@ -15,7 +15,7 @@ a journal is not rewritten.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import assert_never
 
 import msgspec
@@ -33,7 +33,6 @@ from reknit.protocol.recovery.alignment import (
     BucketFingerprints,
     Digest,
     FetchRanges,
-    Held,
     HeldSpans,
 )
 from reknit.protocol.recovery.cache_inputs import (
@@ -44,6 +43,7 @@ from reknit.protocol.recovery.cache_inputs import (
     RemoteListed,
     RemoteUnreachable,
 )
+from reknit.protocol.recovery.holdings import Holdings
 from reknit.protocol.recovery.search import AskCache, Search, SearchSettings
 from reknit.seqset import SeqSet
 
@@ -117,8 +117,8 @@ class AlignmentRounds:
         self._is_scheduled = True
         self._due = now
 
-    def begin(self, held: Held, floors: Mapping[Series, int], now: float) -> None:
-        """Begin a round with what this node holds, and the first seqs that retention has left."""
+    def begin(self, held: Holdings, now: float) -> None:
+        """Begin a round with what this node holds."""
         self._give_up()
         self._round += 1
         self._published = {
@@ -126,7 +126,7 @@ class AlignmentRounds:
             for series, last in self._published.items()
             if not self._existing(series).covers(last, last + 1)
         }
-        self._alignment.start(held, floors)
+        self._alignment.start(held)
         self._continue(now)
 
     # -- the contract

@@ -19,6 +19,11 @@ _segment = attrgetter("segment")
 class LogWriter(Protocol):
     """Where a commit writes to."""
 
+    @property
+    def problem(self) -> str:
+        """Why nothing more can be written until the journal is opened again; empty if it can."""
+        ...
+
     def write(self, segment: Segment, chunks: Sequence[Chunk], sync: bool) -> None:
         """Write chunks that follow the last written one: all of them, or none."""
         ...
@@ -38,6 +43,11 @@ class LogCommitter:
     def __init__(self, state: LogState, staging: StagingArea, writer: LogWriter) -> None:
         self._state, self._staging, self._writer = state, staging, writer
         self.lock = Lock()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing more can be committed until the journal is opened again; empty if it can."""
+        return self._writer.problem
 
     def commit(self, sync: bool = True) -> int:
         """Write everything staged, then make it visible; returns the new end. With `sync` it is on disk then.

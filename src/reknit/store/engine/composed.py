@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from reknit.batch_layout import Head
 from reknit.entries import Entry, Run, UnreadablePart
 from reknit.frame import Buffer
@@ -81,6 +83,11 @@ class ComposedJournal:
     def staged_bytes(self) -> int:
         """How many bytes wait for a commit."""
         return self.state.staged_end - self.state.end
+
+    @property
+    def problem(self) -> str:
+        """Why nothing more can be stored until the journal is opened again; empty if it can."""
+        return self.committer.problem
 
     # -- writing
 
@@ -155,5 +162,5 @@ class ComposedJournal:
         return self.queries.position_at(time_us)
 
     def status(self) -> JournalStatus:
-        """Totals of the held events."""
-        return self.queries.status()
+        """Totals of the held events, and whether more can be stored."""
+        return msgspec.structs.replace(self.queries.status(), problem=self.problem)

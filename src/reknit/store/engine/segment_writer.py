@@ -54,6 +54,11 @@ class SegmentWriter:
         """Sync earlier writes that were not synced."""
         self._appender.sync()
 
+    @property
+    def problem(self) -> str:
+        """Why nothing more can be written until the journal is opened again; empty if it can."""
+        return self._appender.problem
+
     def share_end(self, end: int, synced_end: int) -> None:
         """Tell other processes how far they may read."""
         self._shared.share(end, synced_end)

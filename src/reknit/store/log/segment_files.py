@@ -102,8 +102,13 @@ class Appender:
             # After a failed sync the system forgets the pages that it could not write. Staged chunks are written
             # again. Earlier writes without a sync are not, so they must not count as stored.
             if not self._is_synced or not isinstance(failure, JournalFull):
-                self._broken = failure
+                self._broken = failure = JournalError(failure.what, failure.where)
             raise failure from error
+
+    @property
+    def problem(self) -> str:
+        """Why nothing more can be written until the file is opened again; empty if it can."""
+        return str(self._broken or "")
 
     def _let_go(self, end: int, step: int = _LET_GO_BYTES) -> None:
         """Release the page cache of data that was synced long ago, a larger part at a time."""

@@ -50,7 +50,7 @@ async def attack(console: Console | None = None) -> Report:
     shown = console or Console(quiet=True)
     async with target() as node:
         with shown.status("trying every door") as status:
-            cells = await try_all(node, advance=lambda cell: status.update(f"{cell.door}: {cell.action}"))
+            cells = await try_all(node, advance=status.update)
             ways: dict[str, str] = {}
             for one in WAYS:
                 status.update(one.name.replace("_", " "))

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import reknit
 from reknit.client.session import Session
+from reknit.client.subscribe.subscription import Subscription
 from reknit.errors import ReknitError
 from reknit.testing.attack.credentials import ANN, ROOT, Credential, Visitor
 from reknit.testing.attack.happened import Happened
@@ -55,6 +56,12 @@ async def _connected(target: Target, visitor: Visitor, act: Callable[[Session], 
     return "done"
 
 
+async def _take_secret(events: Subscription) -> None:
+    async for event in events:
+        if bytes(event.payload) == SECRET:
+            raise Happened
+
+
 async def tcp_publish(target: Target, visitor: Visitor, number: int) -> str:
     async def act(session: Session) -> None:
         await session.publish(f"plant/attack/{number}", b"x")
@@ -66,8 +73,7 @@ async def tcp_subscribe(target: Target, visitor: Visitor, number: int) -> str:
     async def act(session: Session) -> None:
         async with session.subscribe("plant/**") as events:
             await target.say_secret()
-            if bytes((await anext(events)).payload) == SECRET:
-                raise Happened
+            await _take_secret(events)
 
     return await _connected(target, visitor, act)
 
@@ -75,8 +81,7 @@ async def tcp_subscribe(target: Target, visitor: Visitor, number: int) -> str:
 async def tcp_history(target: Target, visitor: Visitor, number: int) -> str:
     async def act(session: Session) -> None:
         async with session.subscribe("plant/**", history=True) as events:
-            if bytes((await anext(events)).payload) == SECRET:
-                raise Happened
+            await _take_secret(events)
 
     return await _connected(target, visitor, act)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -53,14 +55,15 @@ async def _try(target: Target, action: Action, credential: Credential, number: i
 
 
 async def try_all(
-    target: Target, actions: Sequence[Action] = ACTIONS, advance: Callable[[Cell], None] = lambda cell: None
+    target: Target, actions: Sequence[Action] = ACTIONS, advance: Callable[[str], None] = lambda door: None
 ) -> list[Cell]:
-    """Try everything, one after the other."""
+    """Try one door after the other, and everything at a door at once: who fails often has to wait."""
     cells: list[Cell] = []
-    for action in actions:
-        for credential in action.credentials:
-            cells.append(await _try(target, action, credential, len(cells) + 1))
-            advance(cells[-1])
+    for door, there in groupby(actions, key=lambda action: action.door):
+        advance(door)
+        tries = [(action, credential) for action in there for credential in action.credentials]
+        numbered = enumerate(tries, len(cells) + 1)
+        cells += await asyncio.gather(*(_try(target, *one, number) for number, one in numbered))
     return cells
 
 

@@ -77,6 +77,11 @@ class ProgramThread(LoopThread):
         if self._is_ended:
             raise ThreadEnded
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the program has not ended."""
+        return self._thread.is_alive()
+
     def end(self) -> None:
         """The simulation is over: whatever the program waits for is never there."""
         self._is_ended = True

@@ -57,7 +57,9 @@ class FuzzedNode:
             tempfile.mkdtemp(prefix="fuzz-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
         )
         (self._folder / "fuzz.toml").write_text(RULES)
-        self.ports = {"http": free_port()} | ({"amqp": free_port()} if is_available() else {})
+        self.ports = {"http": free_port(), "metrics": free_port()} | (
+            {"amqp": free_port()} if is_available() else {}
+        )
         gateways = [text for name, port in self.ports.items() for text in (f"--{name}", f"127.0.0.1:{port}")]
         settings = [text for one in SETTINGS for text in ("--set", one)]
         config = ["--config", str(self._folder / "fuzz.toml")]

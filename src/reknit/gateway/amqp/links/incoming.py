@@ -121,7 +121,7 @@ class AmqpIncomingLink:
                 deliveries.settle(delivery)
             handles.append(None if is_settled else delivery)
         sizes = [len(data) for _, (_, data, _) in group]
-        self._services.intake.hold(sum(sizes))
+        self._services.intake.hold(sum(sizes), len(sizes))
         try:
             offers.offer([message for message, _ in group], handles, sizes)
         except Full as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from reknit.config import AmqpSettings
+from reknit.gateway.publish_pace import PublishPace
 
 
 class ClientIntake:
@@ -14,8 +16,19 @@ class ClientIntake:
     """
 
     def __init__(
-        self, settings: AmqpSettings, *, on_room: Callable[[], None], on_settled: Callable[[], None]
+        self,
+        settings: AmqpSettings,
+        *,
+        on_room: Callable[[], None],
+        on_settled: Callable[[], None],
+        pace: PublishPace,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self._pace = pace
+        self._loop = loop
+        self._user = ""
+        self._is_waiting = False
+        """Whether the client has published as much as its quota allows for now."""
         self._bytes_max = settings.intake_bytes_max
         self._assembly_bytes_max = settings.assembly_bytes_max
         self._on_room = on_room
@@ -28,7 +41,7 @@ class ClientIntake:
     @property
     def room(self) -> int:
         """How many more bytes the client may send before its messages have outcomes."""
-        return self._bytes_max - self._held_bytes
+        return 0 if self._is_waiting else self._bytes_max - self._held_bytes
 
     @property
     def is_assembly_full(self) -> bool:
@@ -43,9 +56,27 @@ class ClientIntake:
         """This many more bytes (fewer if negative) belong to messages that are still arriving."""
         self._assembly_bytes += size
 
-    def hold(self, size: int) -> None:
-        """Messages of this many bytes were taken."""
+    def identified(self, user: str) -> None:
+        """The client is known: its messages count for this identity."""
+        self._user = user
+
+    def hold(self, size: int, count: int) -> None:
+        """So many messages of this many bytes were taken."""
         self._held_bytes += size
+        delay_s = self._pace.charge(self._user, count, size)
+        if delay_s > 0 and not self._is_waiting:
+            self._is_waiting = True
+            self._loop.call_later(delay_s, self._waited)
+
+    def _waited(self) -> None:
+        """Time passed: the client may send again, unless others of its identity have."""
+        delay_s = self._pace.delay_s(self._user)
+        if delay_s > 0:
+            self._loop.call_later(delay_s, self._waited)
+            return
+        self._is_waiting = False
+        if self.room > 0:
+            self._on_room()
 
     def release(self, size: int) -> None:
         """Messages of this many bytes have their outcome."""

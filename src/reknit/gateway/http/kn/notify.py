@@ -11,10 +11,11 @@ from reknit import environment
 from reknit.config import HttpSettings
 from reknit.connection.publish_driver import StoredFuture
 from reknit.gateway.access import Access
-from reknit.gateway.http.kn.status import FORBIDDEN, StatusEvent, new_id
+from reknit.gateway.http.kn.status import FORBIDDEN, TOO_MANY, StatusEvent, new_id
 from reknit.gateway.http.kn.topics import SUBTOPICS
 from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.requests import Form
+from reknit.gateway.publish_pace import PublishPace
 from reknit.protocol.tunnel.elements import (
     CONTROL,
     EXPIRES,
@@ -27,13 +28,18 @@ from reknit.protocol.tunnel.elements import (
 )
 from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC, is_journal
 
+SECRETS: Final = ("token", "ticket")
+"""Parameters that are no part of an event."""
 SQUASHED_MAX: Final = 100_000
 
 
 class Notifications:
     """Publishes the events of requests. An identical repeat of an event is published once."""
 
-    def __init__(self, settings: HttpSettings, *, access: Access, publishers: HttpPublishers) -> None:
+    def __init__(
+        self, settings: HttpSettings, *, access: Access, publishers: HttpPublishers, pace: PublishPace
+    ) -> None:
+        self._pace = pace
         self._settings = settings
         self._access = access
         self._publishers = publishers
@@ -46,6 +52,9 @@ class Notifications:
             return StatusEvent(FORBIDDEN, f"events can't be posted to /{topic}")
         if not self._access.may_publish(user, topic):
             return StatusEvent(FORBIDDEN, f"{user} may not post to /{topic}")
+        size = sum(len(name) + len(value) for name, value in form)
+        if why := await self._pace.wait(user, 1, size, self._settings.request_timeout_s):
+            return StatusEvent(TOO_MANY, why)
         stored = self._publish(topic, form)
         await asyncio.wait_for(asyncio.shield(stored), self._settings.request_timeout_s)
         return StatusEvent("200 Notified")
@@ -54,7 +63,7 @@ class Notifications:
         elements = {
             name: value
             for name, value in form
-            if name not in CONTROL and name not in ROUTE and not is_hop_by_hop(name) and name != "token"
+            if name not in CONTROL and name not in ROUTE and not is_hop_by_hop(name) and name not in SECRETS
         }
         payload = elements.pop(PAYLOAD, "").encode("utf-8", "surrogateescape")
         ttl_ms = _expire(elements, environment.time_us() / 1e6)

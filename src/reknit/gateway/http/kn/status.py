@@ -28,6 +28,7 @@ class StatusEvent(msgspec.Struct, frozen=True):
 
 
 BAD_REQUEST, FORBIDDEN = "400 Bad Request", "403 Forbidden"
+TOO_MANY = "429 Too Many Requests"
 
 
 def new_id() -> str:

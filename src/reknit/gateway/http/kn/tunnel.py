@@ -67,7 +67,7 @@ class KnTunnels:
             self._deny(connection, request, form, format, granted)
             return
         scope, place = granted
-        if why := connection.tunnel_refusal():
+        if why := connection.tunnel_refusal(request.identity):
             # no status event: it would say whether a reconnect is possible, and that is not known now
             headers = [("Retry-After", str(RETRY_AFTER_S)), ("Content-Type", "text/plain; charset=utf-8")]
             connection.answer(503, headers, f"{why}\n".encode(), keep_alive=False)

@@ -10,6 +10,7 @@ from reknit.testing.fuzz.targets.configuration import ConfigTarget
 from reknit.testing.fuzz.targets.datagrams import DatagramTarget
 from reknit.testing.fuzz.targets.http import HttpTarget
 from reknit.testing.fuzz.targets.journal import JournalTarget
+from reknit.testing.fuzz.targets.metrics import MetricsTarget
 from reknit.testing.fuzz.targets.target import LocalTarget, PortTarget
 from reknit.testing.fuzz.targets.tcp import TcpTarget
 from reknit.testing.fuzz.targets.tunnel import TunnelTarget
@@ -18,6 +19,7 @@ SHARES: Final = {
     "tcp": 30,
     "http": 20,
     "amqp": 15,
+    "metrics": 2,
     "datagrams": 5,
     "tunnel": 15,
     "journal": 5,
@@ -41,6 +43,8 @@ def port_target(name: str) -> PortTarget | None:
         return TcpTarget()
     if name == HttpTarget.name:
         return HttpTarget()
+    if name == MetricsTarget.name:
+        return MetricsTarget()
     if find_spec("proton") is None:
         return None
     from reknit.testing.fuzz.targets.amqp import AmqpTarget

@@ -28,7 +28,7 @@ class PortTarget(Target):
     """Its inputs are conversations with a real node that runs as a process of its own."""
 
     port: ClassVar[str]
-    """Which port of the node: tcp, http or amqp."""
+    """Which port of the node: tcp, http, amqp or metrics."""
 
 
 class LocalTarget(Target):
