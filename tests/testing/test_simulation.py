@@ -61,6 +61,8 @@ GAP_SEEDS = (
     87,  # a recovered event that was given back came again twice
     199,  # after a reconnection a node waited for the outcome of events that its subscriber had recovered
     230,  # a queue that retention moved forward slept until the next event came
+    20473,  # an event behind a gap in a reconnection was given back, and the node did not know that it was out
+    60837,  # a process left before its node knew of which losses it was told, and the next one was told again
     423,  # events that a full queue had dropped came after all after a crash, and were taken for repeated ones
     145,  # an answer with one event of a long batch claimed to cover the events behind it, which were taken as lost
 )

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 from reknit.errors import InvalidConfig
 
+SECRETS = {
+    "security.token": "set REKNIT_SECURITY__TOKEN, or name a file in security.token_file",
+}
+"""Settings that no flag may contain, and what to do instead."""
+
 
 def parsed(pairs: Sequence[str]) -> dict[str, object]:
     """The settings of `--set section.key=value`, by full name.
@@ -18,5 +23,8 @@ def parsed(pairs: Sequence[str]) -> dict[str, object]:
         name, equals, value = pair.partition("=")
         if not equals or "." not in name:
             raise InvalidConfig(pair, "flag", "is not a setting; write --set section.key=value")
+        if name.strip() in SECRETS:
+            why = f"is a secret, which others could see in the list of processes: {SECRETS[name.strip()]}"
+            raise InvalidConfig(name.strip(), "flag", why)
         settings[name.strip()] = value.strip()
     return settings

@@ -11,7 +11,8 @@ from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from reknit.config import Config
-from reknit.errors import MalformedFrame
+from reknit.errors import InvalidConfig, MalformedFrame
+from reknit.transport.tcp import NO_USERS
 from reknit.transport.tls import client_tls
 
 READ_BYTES: Final = 64 << 10
@@ -37,6 +38,8 @@ async def http_request(
 ) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
     """One request on a connection of its own: the status code, and the body as it comes. `tls` is of `tls_of`."""
     parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise InvalidConfig("address", f"{parts.scheme}://{parts.hostname}", NO_USERS)
     is_tls = parts.scheme == "https"
     host, port = parts.hostname or "127.0.0.1", parts.port or (443 if is_tls else 80)
     async with asyncio.timeout(HEAD_S):

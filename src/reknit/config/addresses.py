@@ -11,6 +11,8 @@ def check_urls(urls: tuple[str, ...]) -> None:
     """Addresses to listen on or to connect to, as `tcp://host:port`."""
     for url in urls:
         parts = urlsplit(url)
+        if "@" in parts.netloc:
+            raise ValueError("an address may not contain a user or password; use security.token_file")
         if parts.scheme not in SCHEMES or not parts.hostname or parts.port is None or parts.path:
             raise ValueError(f"{url!r} is not a valid address; write {' or '.join(SCHEMES)}://host:port")
 

@@ -11,6 +11,9 @@ from reknit.config.topics import TopicSettings
 
 __all__ = ["SettingRow", "describe"]
 
+HIDDEN = "(hidden)"
+"""Stands for a secret."""
+
 
 class SettingRow(NamedTuple):
     """A setting for people. Values are written as in the file.
@@ -45,6 +48,7 @@ def describe(config: Config | None = None) -> list[SettingRow]:
 
 
 def _row(name: str, value: object, one: Setting, origin: str) -> SettingRow:
+    shown = HIDDEN if one.secret and value else value
     return SettingRow(
-        name, toml_value(value), toml_value(one.default), origin, one.type_text, one.unit, one.doc
+        name, toml_value(shown), toml_value(one.default), origin, one.type_text, one.unit, one.doc
     )

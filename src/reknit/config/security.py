@@ -21,7 +21,10 @@ class SecuritySettings(Section):
     """
 
     title: ClassVar[str] = "security"
-    token: str = setting("", "the token that this node or program presents to nodes")
+    token: str = setting("", "the token that this node or program presents to nodes", secret=True)
+    token_file: str = setting(
+        "", "a file with that token alone, which nobody else can read; instead of token"
+    )
     tokens_file: str = setting(
         "", "the file of tokens, for every door, as `reknit token` writes it; empty: no tokens"
     )

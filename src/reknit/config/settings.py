@@ -33,8 +33,10 @@ def setting(
     low: float = 0,
     high: float = math.inf,
     check: Callable[[T], object] | None = None,
+    secret: bool = False,
 ) -> T:
     """Declare a setting in a section. Numbers are within `[low, high]`; `check` raises ValueError to refuse a value.
+    A `secret` is never shown.
 
     >>> @dataclass(frozen=True, slots=True, kw_only=True)
     ... class Pump(Section):
@@ -43,7 +45,8 @@ def setting(
     >>> Pump(rest_s_min="4")
     Pump(rest_s_min=4.0)
     """
-    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "check": check})
+    known = {"doc": doc, "low": low, "high": high, "check": check, "secret": secret}
+    return field(default=default, repr=not secret, metadata=known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Setting:
     low: float
     high: float
     check: Callable[[Any], object] | None
+    secret: bool = False
 
     @property
     def unit(self) -> str:
@@ -113,6 +117,8 @@ class Setting:
         except InvalidTopic as error:
             raise InvalidConfig(name, origin, f"is not allowed: {error}") from error
         except (ValueError, TypeError) as error:
+            if self.secret:  # neither the text nor its cause may quote it
+                raise InvalidConfig(name, origin, f"must be {self.allowed}") from None
             shown = repr(raw)[:_SHOWN_CHARS_MAX]
             raise InvalidConfig(name, origin, f"must be {self.allowed}, not {shown}") from error
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from json import dumps
 
-from reknit.config.settings import Section, settings_of
+from reknit.config.settings import Section, Setting, settings_of
 
 __all__ = ["toml_table", "toml_value"]
 
@@ -16,8 +16,13 @@ def toml_table(section: Section) -> str:
     >>> print(toml_table(TopicSettings()).splitlines()[1])
     pattern = "**"
     """
-    rows = [(one, toml_value(getattr(section, one.key))) for one in settings_of(type(section))]
-    return "".join(f"# {one.doc}\n{one.key} = {text}\n" for one, text in rows)
+    rows = [(one, getattr(section, one.key)) for one in settings_of(type(section))]
+    return "".join(f"# {one.doc}\n{_line(one, value)}\n" for one, value in rows)
+
+
+def _line(one: Setting, value: object) -> str:
+    """A setting with its value. A secret that is set is left out."""
+    return f"# {one.key} is set, and hidden" if one.secret and value else f"{one.key} = {toml_value(value)}"
 
 
 def toml_value(value: object) -> str:

@@ -18,6 +18,7 @@ from reknit.transport import memory, tcp
 from reknit.transport.connection import Connection
 from reknit.transport.tls import client_tls
 from reknit.transport.tls_failures import failure_of_node
+from reknit.trust.own_token import own_token
 from reknit.wire.codec import Item, encode
 from reknit.wire.messages import VERSION, Bye, Hello, Message, Ping, Pong, Welcome
 
@@ -53,7 +54,8 @@ class NodeConnection:
     ) -> None:
         self.url = url
         self.welcome: Welcome | None = None
-        self._hello = Hello(VERSION, name, token or config.security.token, role)
+        self._name, self._token, self._role = name, token, role
+        self._hello = Hello(VERSION, name, token, role)
         self._user = user
         self._config = config
         self._tls = tls
@@ -107,6 +109,8 @@ class NodeConnection:
 
     async def _connect(self) -> None:
         """Open a connection and wait for the node's welcome."""
+        token = self._token or own_token(self._config.security)  # its file may have another by now
+        self._hello = Hello(VERSION, self._name, token, self._role)
         self._gone.clear()
         self._refusal = None
         self._ready = asyncio.get_running_loop().create_future()

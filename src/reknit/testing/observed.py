@@ -70,6 +70,8 @@ class ObservedSubscriber:
         """Events whose delivery got lost."""
         self.told: dict[Series, SeqSet] = {}
         """Events that it was told are lost, in any of its processes."""
+        self._unstored: list[tuple[int, LossReport]] = []
+        """By the number of its message to the node: losses that the node may not know yet to be told."""
         self._observer = observer
 
     # -- life
@@ -87,6 +89,9 @@ class ObservedSubscriber:
         """Its process ended, with all that it knew."""
         self.is_alive = False
         self.record.process_ended()
+        for _, report in self._unstored:  # the next process has to be told as well
+            self.record.lost[report.topic, report.source].discard(report.start, report.stop)
+        self._unstored.clear()
 
     def asked_to_be_forgotten(self) -> None:
         """It unsubscribed with `forget`. Until the node confirms that, the subscriber may be forgotten or not."""
@@ -136,8 +141,14 @@ class ObservedSubscriber:
             for seq in range(start, stop):
                 self._observer.check_attempts(self, series, seq, self._failures_stored[series][seq])
 
-    def reported_lost(self, report: LossReport) -> None:
-        """The subscriber was told that events are lost."""
+    def losses_stored(self, number: int) -> None:
+        """The node has stored what the subscriber told it up to this message: of which losses it knows."""
+        self._unstored = [row for row in self._unstored if row[0] > number]
+
+    def reported_lost(self, report: LossReport, number: int) -> None:
+        """The subscriber was told that events are lost; the message with this number tells its node that it knows."""
+        if self.kind.durable:
+            self._unstored.append((number, report))
         for check in EACH_LOSS:
             for problem in check(self.record, report):
                 self._observer.blame(f"{self.name}: {problem}")

@@ -155,11 +155,12 @@ class SubscriberProgram(Program):
                     out.append(message)
                 case subscribing.OutcomesStored(number=number):
                     self._application.outcomes_stored(number)
+                    self.seen.losses_stored(number)
                 case subscribing.SubscriptionOpened():
                     self.seen.opened()
                 case subscribing.LossReport():
                     self.world.tell(self.name, effect)
-                    self.seen.reported_lost(effect)
+                    self.seen.reported_lost(effect, self.machine.node.outcomes.number)
                     if self._recovery is not None and self.world.plan.can_ask_nodes:
                         self.world.witness.check_lost(self.seen, effect)
                 case AskCache(cache=cache, number=number, series=stream, ranges=ranges, bytes_max=bytes_max):

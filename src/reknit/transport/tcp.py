@@ -20,6 +20,9 @@ from reknit.transport.unix import UNIX, listen_unix, unix_path, unix_user
 from reknit.wire.codec import HELLO_BYTES_MAX, Decoder
 
 DEFAULT_PORT: Final = 7440
+NO_USERS: Final = (
+    "may not contain a user or password: a token goes into security.token_file or the environment"
+)
 WRITE_BUFFER_BYTES: Final = 1 << 20
 """A connection with more unsent bytes than this counts as blocked."""
 
@@ -39,6 +42,8 @@ def parse_url(url: str) -> tuple[str, str, int]:
         raise InvalidConfig(
             "address", repr(url), f"is not a valid address ({error}); write tcp://HOST:PORT"
         ) from None
+    if "@" in parts.netloc:
+        raise InvalidConfig("address", f"{parts.scheme}://{parts.hostname}", NO_USERS)
     if parts.scheme not in ("tcp", "tls") or not parts.hostname:
         raise InvalidConfig(
             "address", repr(url), "is not a valid address; write tcp://HOST:PORT or tls://HOST:PORT"

@@ -21,6 +21,7 @@ from reknit.trust.mapping import CERTIFICATE, UNIX, IdentityMapping
 from reknit.trust.mapping import SETTING as MAPPING
 from reknit.trust.refusals import Refusals
 from reknit.trust.rules import EVERYTHING, ITSELF, Rules
+from reknit.trust.tickets import Tickets
 from reknit.trust.token_file import read_tokens
 from reknit.trust.tokens import MEANS as TOKEN
 from reknit.trust.tokens import Tokens
@@ -48,6 +49,7 @@ class Gate:
         self.audit = Audit(security, is_open=self.rules.is_open)
         self.refusals = Refusals(self.audit)
         self.attempts = FailedAttempts()
+        self.tickets = Tickets()
         self.logins = Logins()
         self.quotas = Quotas(security.quotas)
         self.connections = ConnectionCounts(self.quotas, self.refusals)
@@ -76,6 +78,13 @@ class Gate:
         if token:
             return self._tokens.identify(token, environment.time_us())
         return self._mapping.identify(certified)
+
+    def redeem(self, ticket: str) -> Identity:
+        """The identity behind a ticket, which counts once. Raises `Unauthenticated`."""
+        identity = self.tickets.redeem(ticket)
+        if why := self.objection(identity):
+            raise Unauthenticated(why)
+        return identity
 
     def who(self, token: str) -> str | None:
         """The name behind a token; None for a token that is not valid."""

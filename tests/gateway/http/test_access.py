@@ -16,13 +16,16 @@ def tokens(tmp_path: Path) -> str:
     return write_tokens(tmp_path / "tokens", {"ann": "a-token", "bob": "b-token"})
 
 
-def test_a_token_comes_in_the_header_or_in_the_query(tokens: str) -> None:
-    with web(config(tokens_file=tokens, allow=("ann subscribe what/**",))) as node:
+def test_a_token_comes_in_the_header_and_never_in_the_query(tokens: str) -> None:
+    with web(config(tokens_file=tokens, allow=("ann subscribe what/**", "ann publish **"))) as node:
         assert node.request("/sse?topic=what/chat").code == 403
-        assert node.request("/sse?topic=what/chat&token=wrong").code == 403
-        assert node.request("/sse?topic=what/chat&token=b-token").code == 403
-        with node.stream("/sse?topic=what/chat&token=a-token") as stream:
-            stream.until(b"live")
+        assert node.request("/sse?topic=what/chat", Authorization="Bearer wrong").code == 403
+        assert node.request("/sse?topic=what/chat", Authorization="Bearer b-token").code == 403
+        for path in ("/sse?topic=what/chat&token=a-token", "/kn?do_method=notify;kn_to=/a;token=a-token"):
+            answer = node.request(path)
+            assert answer.code == 403
+            assert b"may not stand in a URL" in answer.body
+            assert b"a-token" not in answer.body
         with node.stream("/sse?topic=what/chat", Authorization="Bearer a-token") as stream:
             stream.until(b"live")
 
@@ -44,14 +47,15 @@ def test_a_token_is_no_part_of_an_event(tokens: str) -> None:
     allow = ("* subscribe **", "ann publish **")
     with web(config(tokens_file=tokens, allow=allow)) as node, node.tunnel() as tunnel:
         tunnel.events(1)
-        sent = node.request("/kn?do_method=notify;kn_to=/what/chat;kn_payload=x;token=a-token")
+        form = b"kn_to=/what/chat;kn_payload=x;token=a-token;ticket=x"
+        sent = node.request("/kn", "POST", form, Authorization="Bearer a-token")
         assert sent.code == 200
-        assert "token" not in tunnel.events(2)[1]
+        assert not {"token", "ticket"} & set(tunnel.events(2)[1])
 
 
 def test_a_pattern_carries_only_what_may_be_read(tokens: str) -> None:
     some = config(tokens_file=tokens, allow=("ann subscribe what/**", "* publish **"))
-    with web(some) as node, node.stream("/sse?topic=**&token=a-token") as stream:
+    with web(some) as node, node.stream("/sse?topic=**", Authorization="Bearer a-token") as stream:
         stream.until(b"live")
         node.post("/who/secret", "hidden")
         node.post("/what/chat", "shown")
@@ -61,16 +65,17 @@ def test_a_pattern_carries_only_what_may_be_read(tokens: str) -> None:
 def test_what_is_replayed_is_what_may_be_read_by_then(tmp_path: Path, tokens: str) -> None:
     data = tmp_path / "data"
     everything = config(data, tokens_file=tokens, allow=("* subscribe **", "* publish **"))
-    with web(everything) as node, node.stream("/sse?topic=**&token=a-token") as stream:
+    with web(everything) as node, node.stream("/sse?topic=**", Authorization="Bearer a-token") as stream:
         body = stream.until(b'live",')
         place = body.partition(b"id: ")[2].partition(b"\n")[0].decode()
         node.post("/plant/a", "secret by now")
         node.post("/what/chat", "still fine")
     less = config(data, tokens_file=tokens, allow=("ann subscribe what/**",))
     with web(less) as node:
-        with node.stream("/sse?topic=**&token=a-token", Last_Event_ID=place) as stream:
+        with node.stream("/sse?topic=**", Authorization="Bearer a-token", Last_Event_ID=place) as stream:
             assert b"secret" not in stream.until(b"still fine")
-        answer = node.request(f"/kn?kn_from=/plant/a;do_since_checkpoint={place};token=a-token")
+        since = f"/kn?kn_from=/plant/a;do_since_checkpoint={place}"
+        answer = node.request(since, Authorization="Bearer a-token")
         assert answer.code == 403
         assert b"secret" not in answer.body
 
@@ -122,12 +127,13 @@ def test_a_preflight_is_answered() -> None:
 def test_a_status_goes_only_where_its_client_may_publish(tokens: str) -> None:
     allow = ("ann subscribe **", "ann publish **", "* publish public/in")
     with web(config(tokens_file=tokens, allow=allow)) as node:
-        with node.stream("/sse?topic=**&token=a-token") as stream:
+        with node.stream("/sse?topic=**", Authorization="Bearer a-token") as stream:
             stream.until(b"live")
             form = b"kn_to=/public/in;kn_payload=x;kn_status_to=/secret/orders"
             assert node.request("/kn", "POST", form).code == 403
-            assert node.request("/kn?token=wrong", "POST", form).code == 403
-            foreign = node.request("/kn?token=a-token", "POST", form, Origin="http://evil.example")
+            assert node.request("/kn", "POST", form, Authorization="Bearer wrong").code == 403
+            ann = {"Authorization": "Bearer a-token"}
+            foreign = node.request("/kn", "POST", form, Origin="http://evil.example", **ann)
             assert foreign.code == 403
             assert node.request("/kn", "POST", form.replace(b"=x;", b"=last;")).code == 403
             stream.until(b"last")
@@ -139,11 +145,11 @@ def test_a_route_is_deleted_or_changed_only_by_who_may_make_it(tokens: str) -> N
     allow = ("ann subscribe **", "ann publish **", "* subscribe secret/a", "* publish public/in")
     with web(config(tokens_file=tokens, allow=allow)) as node:
         made = "/kn?do_method=route;kn_from=/secret/a;kn_to=/secret/b;kn_id=r1"
-        assert node.request(f"{made};token=a-token").code == 200
+        assert node.request(made, Authorization="Bearer a-token").code == 200
         assert node.request("/kn?do_method=route;kn_from=/secret/a;kn_to=;kn_id=r1").code == 403
         assert node.request("/kn?do_method=route;kn_from=/secret/a;kn_to=/public/in;kn_id=r1").code == 403
-        gone = "/kn?do_method=route;kn_from=/secret/a;kn_to=;kn_id=r1;token=a-token"
-        assert node.request(gone).code == 200
+        gone = "/kn?do_method=route;kn_from=/secret/a;kn_to=;kn_id=r1"
+        assert node.request(gone, Authorization="Bearer a-token").code == 200
 
 
 def test_rules_without_a_word_about_http_close_it_too(tokens: str) -> None:
@@ -164,13 +170,14 @@ def test_tokens_without_rules_let_in_whoever_has_one(tokens: str) -> None:
 @pytest.mark.parametrize("has_rules", [False, True])
 def test_nobody_posts_below_reknit(tokens: str, topic: str, has_rules: bool) -> None:
     some = config(tokens_file=tokens, allow=("ann publish **", "ann subscribe **")) if has_rules else config()
-    token = "a-token" if has_rules else ""
+    ann = {"Authorization": "Bearer a-token"} if has_rules else {}
     with web(some) as node:
-        assert node.post(f"/{topic}", "forged", token=token).code == 403
-        status = f"/kn?do_method=noop;kn_status_to=/{topic};token={token}"
-        assert b"may not post" in node.request(status).body
-        route = f"/kn?do_method=route;kn_from=/what/chat;kn_to=/{topic};token={token}"
-        assert node.request(route).code == 403
+        form = f"kn_to=/{topic};kn_payload=forged".encode()
+        assert node.request("/kn", "POST", form, **ann).code == 403
+        status = f"/kn?do_method=noop;kn_status_to=/{topic}"
+        assert b"may not post" in node.request(status, "GET", b"", **ann).body
+        route = f"/kn?do_method=route;kn_from=/what/chat;kn_to=/{topic}"
+        assert node.request(route, "GET", b"", **ann).code == 403
 
 
 def test_tokens_that_are_presented_are_logins_in_the_audit_trail(tokens: str) -> None:

@@ -207,3 +207,15 @@ def test_neighbour_that_does_not_answer_delays_nobody_else() -> None:
         node.give(Settle(sub, number := number + 1, [row]), SUBSCRIBER)
     node.settle_down()
     assert [one.sub for one in node.heard(SUBSCRIBER, Settled)] == [2]
+
+
+def test_events_that_never_arrived_are_lost_when_a_node_starts() -> None:
+    """It crashed before it had recorded that, or is older than this record."""
+    node = delivered()
+    node.give(settle(1, 1), SUBSCRIBER)
+    node.settle_down()
+    node.journal.ledger.skip(ORDERS, SOURCE, 2, 4)
+    again = DrivenNode(node.journal)
+    again.settle_down()
+    ends = again.journal.ledger.accounts[ACCOUNT].ends[ORDERS, SOURCE]
+    assert ends[FinalOutcome.LOST].ranges() == [(2, 4)]

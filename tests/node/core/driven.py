@@ -51,9 +51,9 @@ class Neighbours:
 class DrivenNode:
     """One node. `said` is what left it; `commit_now` ends the commits that it asked for."""
 
-    def __init__(self, **sections: Any) -> None:
+    def __init__(self, journal: MemoryJournal | None = None, **sections: Any) -> None:
         self.config = Config(**{"topics": RULES, **sections})
-        self.journal = MemoryJournal()
+        self.journal = journal or MemoryJournal()
         self.said: list[tuple[Peer, Any]] = []
         self.called: list[tuple[Any, ...]] = []
         self.now = 0.0

@@ -6,7 +6,7 @@ from typing import cast
 
 from reknit.batch import Batch
 from reknit.node.core.journal_tail import JournalTail
-from reknit.protocol.links.flows import TURN_BYTES, IncomingFlow, OutgoingFlow
+from reknit.protocol.links.flows import TURN_BYTES, IncomingFlow, OutgoingFlow, SentParts
 from reknit.protocol.links.forwarding_table import ForwardingTable
 from reknit.protocol.links.inputs import ContinueSoon, Effect, SendFrames, SendOnLine
 from reknit.protocol.links.memory import LinkMemory
@@ -228,6 +228,18 @@ def test_neighbour_that_does_not_acknowledge_gets_no_more_than_a_window() -> Non
     assert sender.seqs() == [1]
     sender.flow.got(sender.carried()[0].position)
     assert sender.seqs() == [1, 2]
+
+
+def test_one_answer_covers_a_part_and_earlier_ones_that_were_sent_after_it() -> None:
+    """Seed 10251: the first part stayed unacknowledged, and the window had less and less room."""
+    sent = SentParts()
+    sent.resume(-1, 0)
+    for position in (300, 100, 200):  # it looked back after the first
+        sent.sent(position, 10, {})
+    sent.got(100)
+    assert sent.bytes == 10
+    sent.got(200)
+    assert sent.bytes == 0
 
 
 def test_much_to_read_is_read_in_several_turns() -> None:

@@ -65,6 +65,13 @@ def test_events_are_forwarded_away_from_the_node_on_which_they_are_published() -
     assert (middle.forwards(TWO), middle.forwards(THREE)) == ("c", "a")
 
 
+def test_events_of_a_node_that_is_not_known_go_everywhere_from_here() -> None:
+    """A node that was restarted knows its sources before it hears of their nodes; it passed their events over."""
+    middle = Middle()
+    middle.table.origins.learn(TWO, "d")
+    assert middle.forwards(TWO) == "ac"
+
+
 def test_only_series_that_somebody_subscribed_to_are_forwarded() -> None:
     middle = Middle()
     assert middle.forwards(ONE, "office/temp") == ""

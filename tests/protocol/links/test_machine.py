@@ -331,6 +331,17 @@ def test_recent_events_are_carried_to_a_neighbour_that_comes_back_with_another_d
     assert [head.first for one in node.sent(SPARE, Frames) for head in one.heads] == [1, 2]
 
 
+def test_neighbour_hears_of_subscriptions_before_it_is_asked_for_events() -> None:
+    """It passed over what it did not know to be wanted, and remembered this for `heal_s` only."""
+    node = Node()
+    node.link()
+    node.give(Interests([("plant/**", "journal")], []), "a")
+    node.give(LineLost(), THEIRS)
+    node.give(hello(), SPARE)
+    kinds = [type(one.message) for one in node.of(SendOnLine) if one.line == SPARE]
+    assert kinds.index(Announce) < kinds.index(Pull)
+
+
 def test_events_before_the_only_link_are_not_carried() -> None:
     node = Node()
     node.publish()

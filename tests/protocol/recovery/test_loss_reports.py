@@ -69,6 +69,16 @@ def test_a_loss_is_recorded_skipped_and_reported_once() -> None:
     assert node.ledger.untold("audit") == []
 
 
+def test_a_loss_on_a_shared_topic_ends_at_once() -> None:
+    """Seed 10325: nobody connects under the name of its account, and the events were in flight for ever."""
+    node = Node()
+    node.ledger.open("anycast/plant/**", AUDIT.pattern, {}, 0)
+    node.receive(NeverArrives(SERIES, 3, 6))
+    ends = {name: account.ends for name, account in node.ledger.accounts.items()}
+    assert ends["anycast/plant/**"][SERIES][FinalOutcome.LOST].ranges() == [(3, 6)]
+    assert SERIES not in ends["audit"], "it is told when it is connected"
+
+
 def test_only_what_is_new_is_recorded_and_what_is_stored_is_not_lost() -> None:
     node = Node()
     node.receive(NeverArrives(SERIES, 4, 5))

@@ -7,7 +7,7 @@ from reknit.outcome import Outcome
 from reknit.protocol.recovery import recovery as recovering
 from reknit.protocol.recovery.held_series import HoldLimits
 from reknit.protocol.subscribe import subscriber as subscribing
-from reknit.wire.messages import Settle, Subscribed
+from reknit.wire.messages import Settle, Subscribe, Subscribed
 
 SOURCE = b"s" * 16
 
@@ -60,3 +60,19 @@ def test_event_that_the_application_has_from_the_node_keeps_its_outcome() -> Non
     subscriber = live(HoldLimits())
     subscriber.receive(subscribing.Delivered([batch(1, 2)], 0), "node", 0.1)
     assert settled(subscriber) == []
+
+
+def test_events_behind_a_gap_stay_with_the_subscriber_in_a_reconnection() -> None:
+    """Seed 20473: the node did not know them after that, and an event that was given back never came again."""
+    subscriber = live(HoldLimits())
+    subscriber.receive(subscribing.Delivered([batch(5, 8)], 0), "node", 0.0)
+    subscriber.receive(recovering.BatchesRecovered([batch(10, 12)]), subscribing.NODE, 0.1)
+    subscriber.settle(("plant/a", SOURCE), 1, 2, Outcome.ACCEPTED)
+    subscriber.take_effects()
+    subscriber.receive(subscribing.Disconnected(), "node", 0.2)
+    subscriber.receive(subscribing.Connected("epoch"), "node", 0.3)
+    asked = [one.message for one in subscriber.take_effects() if isinstance(one, subscribing.SendToNode)]
+    held = [
+        (one.start, one.stop) for message in asked if isinstance(message, Subscribe) for one in message.held
+    ]
+    assert held == [(1, 2), (5, 8)]

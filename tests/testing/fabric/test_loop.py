@@ -37,6 +37,22 @@ def test_a_program_that_waits_for_nothing_is_reported(fabric: Fabric) -> None:
         fabric.run(asyncio.Event().wait())
 
 
+def test_a_program_that_stops_the_time_is_reported(fabric: Fabric) -> None:
+    """Seed 10435: a deadline of a group was due by one sum, and not yet by another, and its driver turned for ever."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def again() -> None:
+            loop.call_soon(again)
+
+        again()
+        await asyncio.Event().wait()
+
+    with pytest.raises(Deadlock, match="time stands still"):
+        fabric.run(main())
+
+
 def test_nothing_of_a_crashed_host_runs_any_more(fabric: Fabric) -> None:
     ticks: list[float] = []
 

@@ -33,6 +33,12 @@ SEEDS = {
     10278: "the check of circles did not count redriven events",
     10052: "ordered events that were given back right after a reconnection were retried each on its own",
     10025: "a neighbour whose disk was replaced did not get what it had to pass on, and what came while it was away",
+    10251: "one answer covered a part of a journal and earlier ones that were sent after it, and freed no window",
+    10386: "a node that was restarted passed over events of a node that it had not heard of yet",
+    10286: "a subscriber that wanted the last 5 events of each source began new sources with their last 5, too",
+    10325: "events on a shared topic that were gone with a disk stayed in flight, as nobody was told that they are lost",
+    10426: "a node asked its neighbour for events before it had told it of its subscriptions",
+    10269: "the check of tunnels did not know that an event may be gone with the disk of its node",
     223: "the record took dead letters that were still on their way to the disk for read, and never saw them",
 }
 

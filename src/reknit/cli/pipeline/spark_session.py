@@ -18,12 +18,13 @@ from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.runtime.session import build_session
 from reknit.transport.tls import TlsFiles, client_files
+from reknit.trust.own_token import own_token
 
 
 def access() -> tuple[str, TlsFiles]:
     """The token for nodes, the certificates to trust, and the one to show, as configured."""
     config = load()
-    return config.security.token, client_files(config)
+    return own_token(config.security), client_files(config)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +23,12 @@ Priority = Annotated[
     int,
     typer.Option(min=4, max=6, metavar="N", help="The priority class, CS4 to CS6."),
 ]
-Token = Annotated[str, typer.Option(metavar="TOKEN", help="An access token for the service.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="A file with an access token for the service, which nobody else can read."
+    ),
+]
 ClientName = Annotated[
     str, typer.Option(metavar="NAME", help="Send under a name, so that the sender's address stays the same.")
 ]
@@ -50,7 +56,7 @@ def request(
     payload: Payload = None,
     ttl: Ttl = None,
     priority: Priority = 4,
-    token: Token = "",
+    token_file: TokenFile = None,
     name: ClientName = "",
     node: NodeUrl = "",
 ) -> None:
@@ -59,8 +65,10 @@ def request(
     If there is no reply, it prints why, with a google.rpc code.
     """
     from reknit.cli.rpc.requests import send_request
+    from reknit.config.credentials import read_private
 
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
+    token = read_private(str(token_file), "--token-file").strip() if token_file else None
     reply = send_request(
         address, body, node=node, name=name, ttl_ms=ttl, priority=priority, token=token or None
     )

@@ -13,16 +13,19 @@ from reknit.errors import ReknitError
 from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, FOREIGN_HOST, PREFLIGHT, HostPolicy, OriginPolicy
-from reknit.gateway.http.requests import HttpRequest
-from reknit.trust.attempts import FailedAttempts
-from reknit.trust.audit import Audit
-from reknit.trust.identities import Unauthenticated
+from reknit.gateway.http.requests import HttpRequest, first, parse_form
+from reknit.trust.gate import Gate
+from reknit.trust.identities import Identity, Unauthenticated
 
 log = logging.getLogger("reknit.http")
 
 INDEX = (
     "reknit: mod_pubsub at /kn, Server-Sent Events at /sse?topic=PATTERN, WebSocket at /ws?topic=PATTERN; "
     "POST CloudEvents to /cloudevents"
+)
+TOKEN_IN_URL = (
+    "a token may not stand in a URL, which ends up in logs: send it as Authorization: Bearer TOKEN, or, for EventSource "
+    "and WebSocket in a page, get a ticket from POST /ticket and send ticket=TICKET. Revoke the token that you sent."
 )
 Page = Callable[[HttpConnection, HttpRequest], Awaitable[None]]
 
@@ -35,15 +38,13 @@ class Pages:
         by_path: Mapping[str, Page],
         *,
         access: Access,
-        audit: Audit,
-        attempts: FailedAttempts,
+        gate: Gate,
         origins: OriginPolicy,
         hosts: HostPolicy,
     ) -> None:
         self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
         self._access = access
-        self._audit = audit
-        self._attempts = attempts
+        self._gate = gate
         self._origins = origins
         self._hosts = hosts
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,17 +79,27 @@ class Pages:
         """The request with the identity of whoever sent it, or with the reason why that is not proven."""
         address = connection.address
         try:
-            identity = self._access.identify(request.token, connection.certified)
+            identity = self._identity(connection, request)
             if identity.means:
-                self._audit.login(identity, "http", address)
+                self._gate.audit.login(identity, "http", address)
             return replace(request, identity=identity)
         except Unauthenticated as error:
-            self._audit.login(None, "http", address, error.why)
+            self._gate.audit.login(None, "http", address, error.why)
             return replace(request, refusal=error.why)
+
+    def _identity(self, connection: HttpConnection, request: HttpRequest) -> Identity:
+        """Who sent a request. Raises `Unauthenticated`."""
+        form = parse_form(request.query)
+        if first(form, "token"):
+            raise Unauthenticated(TOKEN_IN_URL)
+        ticket = first(form, "ticket") if request.method == "GET" else ""
+        if ticket:
+            return self._gate.redeem(ticket)
+        return self._access.identify(request.token, connection.certified)
 
     async def _may_answer(self, connection: HttpConnection) -> bool:
         """Wait, after a token that proves nothing; False if there were too many of them from this address."""
-        address, attempts = connection.address, self._attempts
+        address, attempts = connection.address, self._gate.attempts
         wait_s = attempts.failed(address, "http")
         if wait_s:
             try:

@@ -41,11 +41,9 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """The bearer token: from the header, or from the query if a browser can't set headers."""
+        """The bearer token in the header."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return token.strip()
-        return first(parse_form(self.query), "token")
+        return token.strip() if scheme.lower() == "bearer" else ""
 
 
 Form = list[tuple[str, str]]

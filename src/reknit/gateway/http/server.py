@@ -25,6 +25,8 @@ from reknit.gateway.http.pattern_tunnels import PatternTunnels
 from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.room import TunnelRoom
+from reknit.gateway.http.tickets import PATH as TICKET
+from reknit.gateway.http.tickets import TicketPage
 from reknit.gateway.publish_pace import PublishPace
 from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.server import TunnelServer
@@ -116,17 +118,11 @@ class HttpServer:
             "/sse": patterns.sse,
             "/ws": patterns.websocket,
             PATH: self._cloudevents.answer,
+            TICKET: TicketPage(node.gate.tickets, origins).answer,
         }
         host = urlsplit(f"//{settings.listen}").hostname or ""
         hosts = HostPolicy(host, settings.hosts)
-        return Pages(
-            by_path,
-            access=access,
-            audit=node.gate.audit,
-            attempts=node.gate.attempts,
-            origins=origins,
-            hosts=hosts,
-        )
+        return Pages(by_path, access=access, gate=node.gate, origins=origins, hosts=hosts)
 
     async def start(self) -> None:
         """Listen. Raises `InvalidConfig`."""

@@ -14,6 +14,7 @@ from reknit.ledger import ANYCAST, Series
 from reknit.node.core.core import Core
 from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
 from reknit.protocol.effects import AppendRecord, DeadLetter
+from reknit.protocol.recovery.loss_reports import TEXT as GONE
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
@@ -48,6 +49,8 @@ class AnycastLedger:
             account = ledger.accounts.get(name)
             if account is not None:
                 position = min(position, max(account.floor, journal.start))
+                for series, low, high in ledger.untold(name):  # the node crashed before it had recorded that
+                    self._lose(name, series, low, high, Reason.RETENTION, GONE)
                 continue
             since = {
                 series: seqs.last + 1
@@ -120,12 +123,13 @@ class AnycastLedger:
         open_seqs, reason = self._open.get(series, SeqSet()), Reason.DAMAGED
         for low, high in [part for one in self.owed(series, start, stop) for part in open_seqs.missing(*one)]:
             for name in self._names(series[0]):
-                row = OutcomeRow(
-                    *series, low, high, FinalOutcome.LOST, int(CODE_OF[reason]), str(reason),
-                    "its bytes in the journal are damaged", 0, self._core.now_us(),
-                )  # fmt: skip
-                self._rows.setdefault(name, []).append(row)
-                self._has_news = True
+                self._lose(name, series, low, high, reason, "its bytes in the journal are damaged")
+
+    def _lose(self, name: str, series: Series, start: int, stop: int, reason: Reason, text: str) -> None:
+        code, now_us = int(CODE_OF[reason]), self._core.now_us()
+        row = OutcomeRow(*series, start, stop, FinalOutcome.LOST, code, str(reason), text, 0, now_us)
+        self._rows.setdefault(name, []).append(row)
+        self._has_news = True
 
     def _record(self, name: str, series: Series, bounds: tuple[int, int], fate: RangeOutcome) -> None:
         rows = self._rows.setdefault(name, [])

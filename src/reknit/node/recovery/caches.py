@@ -18,6 +18,7 @@ from reknit.outcome import Code
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache import EventHolder
 from reknit.protocol.recovery.cache_inputs import AskRemote, Remote, SurveyRemote
+from reknit.trust.own_token import own_token
 from reknit.wire.codec import Frames
 from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
 
@@ -61,7 +62,7 @@ class NodeCaches:
     def add(self, url: str) -> None:
         """Search at this node, too."""
         if url not in self._remote:
-            token = self._config.security.token
+            token = own_token(self._config.security)
             self._remote[url] = RemoteCache(url, self._node_name, self._config, token)
             self._recovery.caches.add_remote(url)
 

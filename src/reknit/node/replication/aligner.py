@@ -49,6 +49,7 @@ from reknit.protocol.replication.alignment_rounds import (
     StoreBeside,
 )
 from reknit.topic import Pattern
+from reknit.trust.own_token import own_token
 
 log = logging.getLogger("reknit.node")
 
@@ -81,7 +82,7 @@ class Aligner:
         self._runner = runner
         self._aligned = aligned
         self._pattern = Pattern(pattern)
-        settings, token = config.recovery, config.security.token
+        settings, token = config.recovery, own_token(config.security)
         ask_s = settings.ask_timeout_s
         self._machine = AlignmentRounds(
             url,

@@ -22,6 +22,7 @@ from reknit.protocol.replication.replication import Replication
 from reknit.topic import Pattern
 from reknit.transport.connection import Handler
 from reknit.transport.tcp import parse_url
+from reknit.trust.own_token import own_token
 
 log = logging.getLogger("reknit.node")
 
@@ -92,7 +93,7 @@ class Relay:
             runner=node,
             source_url=self.url,
             handler=node,
-            token=node.config.security.token,
+            token=own_token(node.config.security),
         )
         self._visited = VisitedReports(self._replicator.tell)
         self._task: asyncio.Task[None] | None = None
@@ -112,7 +113,7 @@ class Relay:
 
     async def _copy(self) -> None:
         config = self._config
-        session = self._connect(self.url, config=config, token=config.security.token, wait_s=RETRY_S)
+        session = self._connect(self.url, config=config, token=own_token(config.security), wait_s=RETRY_S)
         async with session:
             wanted = session.subscribe(
                 self.pattern.text, name=self._name, history=True, auto_accept=False, is_cache=True

@@ -78,9 +78,15 @@ class SentParts:
         self.bytes += size
 
     def got(self, position: int) -> None:
-        """Everything up to a position is stored there."""
-        while self._unacked and self._unacked[0][0] <= position:
+        """Everything that was sent before and with the part up to a position is stored there.
+
+        Earlier parts of the journal may have been sent after later ones, and one answer may cover both.
+        """
+        is_behind = bool(self._unacked) and self._unacked[0][0] > position
+        is_before = is_behind and any(at == position for at, *_ in self._unacked)
+        while self._unacked and (is_before or self._unacked[0][0] <= position):
             at, size, stops = self._unacked.popleft()
+            is_before = is_before and at != position
             self._got = max(self._got, at)
             self.bytes -= size
             self.stored.update(stops)

@@ -162,7 +162,10 @@ class ForwardingTable:
         nodes = self._routes.destinations(series[0], "journal")
         if not nodes or self._distribution(series[0]) != "journal":
             return False
-        return name in self._routes.children(self.origins.of(series[1]), nodes, with_lost=True)
+        origin = self.origins.of(series[1])
+        if origin not in self._routes.known:  # after a restart: the events are here, whatever way they came
+            origin = self._routes.name
+        return name in self._routes.children(origin, nodes, with_lost=True)
 
     def came(self, series: Series, told: Collection[bytes]) -> None:
         """Events came over a link, with the origins of some sources."""

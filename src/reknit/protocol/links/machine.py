@@ -257,6 +257,7 @@ class LinkMachine:
         flow.up(self._first_position(name, line.hello.journal))
         self.routes.receive(routing.LinkUp(line.cost), name, self._now)
         self._pass(anycast.NeighbourUp(line.hello.confirms), name)
+        self._tell_routes()  # the neighbour decides what to send by what it knows when it is asked for events
         self._pull(name, line)
 
     def _first_position(self, name: str, journal: str) -> int:

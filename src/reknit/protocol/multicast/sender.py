@@ -199,7 +199,7 @@ class GroupSender:
         self.outbox.expire(now)
         self.outbox.admit(now, self._wall_s)
         self._take_ended()
-        if self.outbox.waiting and now - self._progress_at >= self._settings.slow_s:
+        if self.outbox.waiting and now >= self._progress_at + self._settings.slow_s:  # as in `next_deadline`
             self._progress_at = now
             for member in self.outbox.acks.lowest():
                 if member != self.me:

@@ -139,6 +139,10 @@ class HeldSeries:
     def has_batches(self) -> bool:
         return bool(self._batches)
 
+    def live_ranges(self) -> list[Range]:
+        """The held events that the node delivered; others came from caches."""
+        return sorted((batch.first, batch.stop) for _, batch in self._batches if batch.counted)
+
 
 def _seq(entry: tuple[int, Batch]) -> int:
     return entry[0]

@@ -32,6 +32,8 @@ class _Round:
     deadline: float
     firsts: dict[Series, int] = field(default_factory=dict)
     lasts: dict[Series, int] = field(default_factory=dict)
+    new: set[Series] = field(default_factory=set)
+    """Series that a cache did not have when it answered in an earlier round: they began after us."""
 
 
 class Surveys:
@@ -51,6 +53,8 @@ class Surveys:
         self._round: _Round | None = None
         self._has_finished = False
         """Whether a round has finished: series that are new in a later one began after us."""
+        self._seen: dict[Peer, set[Series]] = {}
+        """By cache that has answered: the series that it had."""
         self._number = 0
 
     @property
@@ -82,21 +86,28 @@ class Surveys:
         if current is None or current.pending.get(cache) != number:
             return {}
         decided: dict[Series, SeriesBounds] = {}
+        seen = self._seen.get(cache)
         for span in spans:
             series = (span.topic, span.source)
+            if seen is not None and series not in seen:
+                current.new.add(series)
             first = span.ranges[0][0] if span.ranges else span.last + 1
             current.firsts[series] = min(first, current.firsts.get(series, first))
             current.lasts[series] = max(span.last, current.lasts.get(series, 0))
-            if self._is_all(span, first):
+            if self._is_all(span, first, series in current.new):
                 decided[series] = self._bounds(series, current)
-        return decided | self._answered(cache) if is_last else decided
+        if not is_last:
+            return decided
+        if self.history is not None and self.history.count and seen is None:
+            self._seen[cache] = set(current.lasts)
+        return decided | self._answered(cache)
 
-    def _is_all(self, span: Span, first: int) -> bool:
+    def _is_all(self, span: Span, first: int, is_new: bool) -> bool:
         """Whether no other cache can have more of the history that is wanted."""
         history = self.history
         if history is None or len(span.ranges) != 1 or history.age_s:
             return False
-        return first == 1 or 0 < history.count <= span.last + 1 - first
+        return first == 1 or (not is_new and 0 < history.count <= span.last + 1 - first)
 
     def unreachable(self, cache: Peer) -> dict[Series, SeriesBounds]:
         """A cache can't answer: the round continues without it."""
@@ -116,7 +127,8 @@ class Surveys:
     def _bounds(self, series: Series, current: _Round) -> SeriesBounds:
         known, first = current.lasts[series] + 1, current.firsts[series]
         if self.history is not None:
-            return max(first, known - self.history.count) if self.history.count else first, known
+            is_limited = bool(self.history.count) and series not in current.new  # what is new is not history
+            return max(first, known - self.history.count) if is_limited else first, known
         return 1 if self._has_finished else known, known
 
     def tick(self, now: float) -> dict[Series, SeriesBounds]:

@@ -2,7 +2,8 @@
 
 A relay or a gateway that meets such a range continues after it. Subscribers without a name notice the gap themselves,
 and may know a cache that has it. This node is responsible for durable subscribers: it owes them the range, which ends as
-lost when it is reported, at once or when the subscriber is connected again.
+lost when it is reported, at once or when the subscriber is connected again. On topics whose events go to one subscriber
+each, nobody in particular waits for the range, so it ends as lost at once.
 
     NeverArrives    new to the ledger: AppendRecord(Skipped), LossNoted, and a report to each durable subscriber that is
                     connected and owed it. In any case: SkipSource
@@ -18,7 +19,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from reknit.ledger import Ledger, Series
+from reknit.ledger import ANYCAST, Ledger, Series
 from reknit.outcome import CODE_OF, FinalOutcome, Reason
 from reknit.protocol.effects import AppendRecord, Send
 from reknit.protocol.machine import Machine, Peer, PeerLeft
@@ -27,6 +28,7 @@ from reknit.records import OutcomeRow, Outcomes, Record, Skipped
 from reknit.wire.messages import Lost, Subscribe
 
 TEXT: Final = "nobody has it any more"
+REASON: Final = Reason.RETENTION
 
 
 class NeverArrives(msgspec.Struct, frozen=True):
@@ -110,6 +112,10 @@ class LossReports:
         for low, high in fresh:
             self._store(Skipped(*series, low, high, lost.text, self._time_us))
         self._effects.append(SkipSource(series[1], stop))
+        for name, shared in list(self._ledger.accounts.items()) if fresh else ():
+            if name.startswith(ANYCAST):
+                parts = [part for bounds in fresh for part in shared.open_within(series, *bounds)]
+                self._record(name, [(series, *part) for part in parts])
         for subscription in self._subscriptions.values() if fresh else ():
             account = self._ledger.accounts.get(subscription.name) if subscription.is_durable else None
             if account is not None:
@@ -124,18 +130,19 @@ class LossReports:
 
     def _report(self, subscription: SubscriptionView, untold: list[tuple[Series, int, int]]) -> None:
         """Report ranges to a connected subscriber, and record them as lost to it."""
-        if not untold:
-            return
-        reason = Reason.RETENTION
         for series, start, stop in untold:
-            lost = Lost(subscription.sub, *series, start, stop, str(reason))
+            lost = Lost(subscription.sub, *series, start, stop, str(REASON))
             self._effects.append(Send(subscription.peer, lost))
-        code = int(CODE_OF[reason])
+        self._record(subscription.name, untold)
+
+    def _record(self, name: str, ranges: list[tuple[Series, int, int]]) -> None:
+        code = int(CODE_OF[REASON])
         rows = [
-            OutcomeRow(*series, start, stop, FinalOutcome.LOST, code, str(reason), TEXT, 0, self._time_us)
-            for series, start, stop in untold
+            OutcomeRow(*series, start, stop, FinalOutcome.LOST, code, str(REASON), TEXT, 0, self._time_us)
+            for series, start, stop in ranges
         ]
-        self._store(Outcomes(subscription.name, rows))
+        if rows:
+            self._store(Outcomes(name, rows))
 
     def _store(self, record: Record) -> None:
         self._effects.append(AppendRecord(self._next_number(), record))

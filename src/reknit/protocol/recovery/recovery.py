@@ -139,6 +139,10 @@ class Recovery:
     def caches(self) -> Sequence[Peer]:
         return self._search.caches
 
+    def held_live(self) -> list[tuple[Series, int, int]]:
+        """The events that the node delivered, and that wait behind a gap."""
+        return [(series, *bounds) for series, held in self._series.items() for bounds in held.live_ranges()]
+
     @property
     def held_bytes(self) -> int:
         return self._held_bytes

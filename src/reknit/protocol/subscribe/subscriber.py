@@ -167,6 +167,8 @@ class Subscriber:
             for part in self._recovered.seqs_of(series).missing(*bounds)
         ]
         held += [Held(row.topic, row.source, row.start, row.stop) for row in self.node.outcomes.all_rows()]
+        if self._recovery is not None:
+            held += [Held(*series, *bounds) for series, *bounds in self._recovery.held_live()]
         self.node.subscribe(start, held)
 
     def checkpoint(self) -> dict[str, int]:

@@ -148,7 +148,9 @@ EACH_DELIVERY = (
 """The checks of every batch that an application gets."""
 
 
-@promise("A loss is reported once.")
+@promise(
+    "A loss is reported once, or again to the next process if a durable subscriber's node was not told of it."
+)
 def losses_are_reported_once(record: ApplicationRecord, report: LossReport) -> Iterator[str]:
     lost = record.lost.get((report.topic, report.source), SeqSet())
     for start, stop in lost.overlap(report.start, report.stop):

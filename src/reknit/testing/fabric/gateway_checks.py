@@ -8,6 +8,7 @@ from typing import Final
 
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Reading
+from reknit.testing.fabric.replacements import may_be_gone
 from reknit.topic import Pattern
 
 
@@ -29,11 +30,12 @@ def tunnels_resume(scene: Scene) -> Iterator[str]:
 
 
 def unread(scene: Scene, reading: Reading) -> Iterator[bytes]:
-    """The events that a tunnel still has to bring: those published at its node."""
+    """The events that a tunnel still has to bring: those published at its node, unless they went with its disk."""
     pattern = Pattern(reading.pattern)
     for sent in scene.record.sent.values():
         is_owed = sent.is_stored and sent.put_at > reading.live_at and pattern.matches(sent.topic)
-        if is_owed and scene.homes[sent.publisher] == reading.node:
+        is_here = scene.homes[sent.publisher] == reading.node
+        if is_owed and is_here and not may_be_gone(scene.replaced, reading.node, sent):
             yield from () if any(sent.payload in life for life in reading.lives) else (sent.payload,)
 
 

@@ -31,10 +31,12 @@ WORK_S = 0.0002
 CANCELS_MAX = 20
 """How often a task is cancelled at the end, if its clean-up waits for what will never come."""
 CANCEL_S = 5.0
+TURNS_MAX = 100_000
+"""How often callbacks may call each other at one time: a deadline that is due and does nothing would stop the time."""
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready and nothing is scheduled, and the program has not ended."""
+    """Nothing is ready and nothing is scheduled, or time does not pass, and the program has not ended."""
 
 
 class HostEnvironment(Protocol):
@@ -76,6 +78,8 @@ class VirtualLoop(base_events.BaseEventLoop):
         """The simulation that a test runs in, for `simulated_fabric`."""
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._count = 0
+        self._turns = 0
+        """How often callbacks ran since the time moved."""
         self._is_ending = False
         self.tasks: list[asyncio.Task[Any]] = []
         """Every task, because one that never ends may only be collected at the end of the simulation."""
@@ -110,7 +114,11 @@ class VirtualLoop(base_events.BaseEventLoop):
         if not ready and not cast(Any, self)._stopping:
             if not timers:
                 raise Deadlock("nothing is ready and nothing is scheduled")
-            self.now = max(self.now, timers[0][0])
+            if timers[0][0] > self.now:
+                self.now, self._turns = timers[0][0], 0
+        self._turns += 1
+        if self._turns > TURNS_MAX:
+            raise Deadlock(f"time stands still at {self.now:.4f}: {list(ready)[:1]} again and again")
         while timers and timers[0][0] <= self.now:
             ready.append(heapq.heappop(timers)[2])
         host_of, is_ending = environment.of, self._is_ending
@@ -194,7 +202,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     def close(self) -> None:
         """End everything that never ended. Crashed hosts run once more for that, and nobody listens to them."""
         if not self.is_closed() and self.tasks:
-            self._is_ending = True
+            self._is_ending, self._turns = True, 0
             self.set_exception_handler(lambda loop, context: None)
             self.run_until_complete(self._cancel_tasks())
         super().close()

@@ -28,6 +28,8 @@ from reknit.protocol.tunnel.elements import (
 )
 from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC, is_journal
 
+SECRETS: Final = ("token", "ticket")
+"""Parameters that are no part of an event."""
 SQUASHED_MAX: Final = 100_000
 
 
@@ -61,7 +63,7 @@ class Notifications:
         elements = {
             name: value
             for name, value in form
-            if name not in CONTROL and name not in ROUTE and not is_hop_by_hop(name) and name != "token"
+            if name not in CONTROL and name not in ROUTE and not is_hop_by_hop(name) and name not in SECRETS
         }
         payload = elements.pop(PAYLOAD, "").encode("utf-8", "surrogateescape")
         ttl_ms = _expire(elements, environment.time_us() / 1e6)
