@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reknit.config import LimitSettings, SecuritySettings
+from reknit.client.session import connect
+from reknit.config import LimitSettings, SecuritySettings, TopicSettings
 from reknit.config.units import KIB, MIB
+from reknit.topic import Pattern
 from tests.gateway.http.http_client import Web, config, payloads, web
 
 
@@ -150,3 +154,22 @@ def test_a_post_over_the_quota_gets_429_with_its_name_and_tunnels_count_as_conne
             with node.stream("/sse?topic=what/chat") as other:
                 other.until(b"as many connections as allowed (1)")
         assert len(node.node.journal.topics()) == 1
+
+
+def test_a_topic_whose_dead_letters_are_full_waits_alone() -> None:
+    rules = (TopicSettings(pattern=Pattern("bad/*"), dead_letters_max=1, ttl_ms=1),)
+    with web(replace(config(request_timeout_s=1.0), topics=rules)) as node:
+        asyncio.run(_away(node.node.urls[0]))
+        assert node.post("/bad/1", "x").code == 200
+        deadline = time.monotonic() + 60
+        while not node.node.figures.status()["dead_letters"]["stopped"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert node.post("/bad/1", "y").code == 503
+        assert node.post("/good/1", "x").code == 200
+
+
+async def _away(url: str) -> None:
+    """A durable subscriber that is owed everything, and is away."""
+    async with connect(url) as session, session.subscribe("**", name="away"):
+        pass

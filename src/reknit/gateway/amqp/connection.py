@@ -29,6 +29,7 @@ from reknit.trust.audit import Audit
 from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import NOBODY, Identity
 from reknit.trust.logins import Logins
+from reknit.trust.refusals import Refusals
 
 log = logging.getLogger("reknit.amqp")
 
@@ -52,6 +53,7 @@ class AmqpServices:
     access: Access
     logins: Logins
     audit: Audit
+    refusals: Refusals
     pace: PublishPace
     quota: ConnectionCounts
     attempts: FailedAttempts
@@ -192,7 +194,7 @@ class AmqpConnection(asyncio.Protocol):
             node=services.node,
             counts=services.counts,
             replies=services.replies,
-            rights=ClientRights(user, services.access, services.replies),
+            rights=ClientRights(user, services.access, services.replies, services.refusals, self._address),
             intake=self._intake,
             turns=self._turns,
         )

@@ -47,6 +47,7 @@ class AmqpServer:
             access=node.gate,
             logins=node.gate.logins,
             audit=node.gate.audit,
+            refusals=node.gate.refusals,
             pace=PublishPace(node.rates),
             quota=node.gate.connections,
             attempts=node.gate.attempts,

@@ -58,7 +58,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     __slots__ = (
         "_counted", "_format", "_group", "_is_encrypted", "_is_ending", "_proof", "_reader", "_services", "_transport",
-        "_waiting", "_ws", "address", "certified", "fd", "opened_at",
+        "_waiting", "_ws", "address", "answered", "certified", "fd", "opened_at",
     )  # fmt: skip
 
     def __init__(self, services: HttpServices) -> None:
@@ -75,6 +75,8 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         """The identity that the tunnel counts for as a connection; empty if for none."""
         self.certified = NO_CREDENTIALS
         self.address = ""
+        self.answered = 0
+        """The status of the last answer."""
         self.opened_at = 0.0
 
     # -- the transport's side
@@ -164,6 +166,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         reason: str = "",
     ) -> None:
         """Send a complete answer."""
+        self.answered = status
         length = [] if status == 204 else [("Content-Length", str(len(body)))]
         self.write(answer_head(status, [*headers, *length], reason, keep_alive) + body)
         if not keep_alive:

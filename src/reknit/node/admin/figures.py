@@ -91,7 +91,10 @@ class NodeFigures:
             "rss_bytes": process.rss_bytes,
             "data_dir": str(config.node.data_dir.absolute()) if is_disk else None,
             "journal": self._journal(),
-            "dead_letters": core.dead_letter_admin.counts(),
+            "dead_letters": {
+                **core.dead_letter_admin.counts(),
+                "stopped": dict(core.dead_letter_guard.status()),
+            },
             "paused": core.dispatch.pauses.patterns,
             "intake": {
                 "duplicates": core.intake.duplicates,
