@@ -30,11 +30,14 @@ def tunnels_resume(scene: Scene) -> Iterator[str]:
 
 
 def unread(scene: Scene, reading: Reading) -> Iterator[bytes]:
-    """The events that a tunnel still has to bring: those published at its node, unless they went with its disk."""
+    """The events that a tunnel still has to bring: those published at its node, unless they went with its disk.
+
+    Redriven events have no program at some node, and are recorded under names that a tunnel does not show.
+    """
     pattern = Pattern(reading.pattern)
     for sent in scene.record.sent.values():
         is_owed = sent.is_stored and sent.put_at > reading.live_at and pattern.matches(sent.topic)
-        is_here = scene.homes[sent.publisher] == reading.node
+        is_here = scene.homes.get(sent.publisher) == reading.node
         if is_owed and is_here and not may_be_gone(scene.replaced, reading.node, sent):
             yield from () if any(sent.payload in life for life in reading.lives) else (sent.payload,)
 
