@@ -10,8 +10,8 @@ AMQP_LOG := $(VENV)/amqp.log
 # What a program that uses reknit gets, and what builds its list of parts.
 RUNTIME_LOCK := requirements/runtime.txt
 BUILD_LOCK := requirements/build.txt
-RUNTIME_EXTRAS := spark pipelines zenoh http crypto uprotocol
-EXTRAS := dev spark pipelines zenoh http crypto bench
+RUNTIME_EXTRAS := spark pipelines zenoh http crypto jwt uprotocol
+EXTRAS := dev spark pipelines zenoh http crypto jwt bench
 # What is imported is compiled once, not at every start (tests start hundreds of processes), and the rest not at all.
 export PYTHONDONTWRITEBYTECODE :=
 # Some tests wait more than they compute: one more of them than there are cores.

@@ -113,6 +113,30 @@ def test_a_source_too_many_is_refused_and_known_ones_go_on(tmp_path: Path) -> No
         run(program(node))
 
 
+def test_who_fills_the_dead_letters_waits_and_others_on_the_same_topic_do_not(tmp_path: Path) -> None:
+    async def program(node: Node) -> None:
+        async with (
+            as_("ann", node) as ann,
+            as_("bob", node) as bob,
+            as_("root", node) as root,
+            root.subscribe("plant/**", name="strict", auto_accept=False) as events,
+        ):
+            await ann.publish_many("plant/a", [b"bad"] * 3)
+            for _ in range(3):
+                await (await anext(events)).reject(Code.INVALID_ARGUMENT, "bad")
+            await until(lambda: bool(node.figures.status()["dead_letters"]["stopped"]))
+            waiting = asyncio.ensure_future(ann.publish("plant/a", b"more"))
+            await bob.publish("plant/a", b"good")
+            assert not waiting.done()
+            [(who, why)] = node.figures.status()["dead_letters"]["stopped"].items()
+            assert (who, "redrive or drop" in why) == ("ann", True)
+            await root.ask("drop_dead_letters", limit=1)
+            await waiting
+
+    with limited(tmp_path, "ann dead_letters=3") as node:
+        run(program(node))
+
+
 def test_without_rules_everybody_is_anonymous(tmp_path: Path) -> None:
     async def program(node: Node) -> None:
         url = node.urls[0]

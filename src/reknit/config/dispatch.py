@@ -39,5 +39,6 @@ class DispatchSettings(Section):
         "reknit/dead-letters", "the topic that dead letters are published on", check=check_topic
     )
     dead_letters_full: Literal["stop_intake", "drop_oldest"] = setting(
-        "stop_intake", "what happens at limits.dead_letters_max and dead_letters_bytes_max"
+        "stop_intake",
+        "at limits.dead_letters_max and dead_letters_bytes_max: those whose events fill them wait, or the oldest go",
     )

@@ -45,6 +45,8 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """Sources that the node remembers."""
     waiting_bytes: int = 0
     """Bytes that were sent to all connections together and not yet taken."""
+    dead_letters: int = 0
+    """Dead letters of events of its sources that wait."""
 
 
 NO_QUOTA: Final = Quota()

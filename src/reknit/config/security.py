@@ -28,6 +28,11 @@ class SecuritySettings(Section):
     tokens_file: str = setting(
         "", "the file of tokens, for every door, as `reknit token` writes it; empty: no tokens"
     )
+    jwt: tuple[str, ...] = setting(
+        (),
+        "issuers of JSON Web Tokens that are trusted, each as 'ISSUER AUDIENCE JWKS_FILE' and perhaps the identity "
+        "as 'corp/{email}'; empty: none",
+    )
     identities: tuple[str, ...] = setting(
         (),
         "which identity a certificate or a Unix user stands for, as 'uri:spiffe://plant/pump-7 pump-7', 'dns:NAME "

@@ -34,4 +34,7 @@ class TopicSettings(Section):
     overflow: Literal["withhold", "refuse_newest", "drop_oldest"] = setting(
         "withhold", "at the limits of a subscriber's queue: publishers wait, or events are dead-lettered"
     )
+    dead_letters_max: int = setting(
+        0, "dead letters of one topic that wait before its publishers do; 0: as limits.dead_letters_max"
+    )
     dead_letter_payload: bool = setting(True, "whether a dead letter has the event's payload")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from reknit import environment
 from reknit.address import Address
@@ -16,6 +16,8 @@ from reknit.trust.attempts import FailedAttempts
 from reknit.trust.audit import Audit
 from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import Identity, Unauthenticated
+from reknit.trust.jwt import MEANS as JWT
+from reknit.trust.jwt import JwtVerifier
 from reknit.trust.logins import Logins
 from reknit.trust.mapping import CERTIFICATE, UNIX, IdentityMapping
 from reknit.trust.mapping import SETTING as MAPPING
@@ -33,7 +35,7 @@ class Gate:
     """Identities and rules, from one configuration. Raises `InvalidConfig`.
 
     >>> gate = Gate(Config())
-    >>> gate.is_open, gate.who(""), gate.may_publish("anonymous", "plant/a")
+    >>> gate.is_open, gate.identify("").name, gate.may_publish("anonymous", "plant/a")
     (True, 'anonymous', True)
     """
 
@@ -43,6 +45,7 @@ class Gate:
         self._mapping_origin = config.origin(MAPPING)
         self._tokens_path = security.tokens_file
         self._tokens = Tokens(read_tokens(security.tokens_file))
+        self._jwt = JwtVerifier(security.jwt)
         self._is_required = security.identities_required
         self._mapping = IdentityMapping(security.identities, self._is_required)
         self.rules = self._make_rules(security.allow)
@@ -55,6 +58,7 @@ class Gate:
         self.connections = ConnectionCounts(self.quotas, self.refusals)
         self._objections: dict[str, Callable[[Identity], str]] = {
             TOKEN: self._token_objection,
+            JWT: lambda identity: self._jwt.objection(identity, environment.time_us()),
             CERTIFICATE: self._mapping_objection,
             UNIX: self._mapping_objection,
         }
@@ -64,17 +68,19 @@ class Gate:
 
     def _make_rules(self, allow: tuple[str, ...]) -> Rules:
         # a file without tokens, as after the last was revoked, is not an open door
-        return Rules(allow, names_matter=bool(self._tokens_path))
+        return Rules(allow, names_matter=bool(self._tokens_path or self._jwt.files))
 
     @property
     def is_open(self) -> bool:
-        """Whether everyone may do everything, because there is neither a rule nor a file of tokens."""
+        """Whether everyone may do everything, because there is neither a rule nor somebody who has tokens."""
         return self.rules.is_open
 
     # -- who somebody is
 
     def identify(self, token: str, certified: Credentials = NO_CREDENTIALS) -> Identity:
         """The identity behind a token, or else behind what the connection proves. Raises `Unauthenticated`."""
+        if token and self._jwt.takes(token):
+            return self._jwt.identify(token, environment.time_us())
         if token:
             return self._tokens.identify(token, environment.time_us())
         return self._mapping.identify(certified)
@@ -85,13 +91,6 @@ class Gate:
         if why := self.objection(identity):
             raise Unauthenticated(why)
         return identity
-
-    def who(self, token: str) -> str | None:
-        """The name behind a token; None for a token that is not valid."""
-        try:
-            return self.identify(token).name
-        except Unauthenticated:
-            return None
 
     def objection(self, identity: Identity) -> str:
         """Why an identity no longer holds; empty if it does."""
@@ -161,13 +160,19 @@ class Gate:
         """What is read from files, by a name for the log."""
         found: dict[str, GateFile] = {}
         if self._tokens_path:
-            found["the file of tokens"] = GateFile(self._tokens_path, self._reload_tokens)
+            found["the file of tokens"] = GateFile([self._tokens_path], self._reload_tokens)
+        if self._jwt.files:
+            found["the list of keys of issuers"] = GateFile(self._jwt.files, self._reload_keys)
         if is_file(self._origin):
-            found["the list of rules"] = GateFile(self._origin, self._reload_rules)
+            found["the list of rules"] = GateFile([self._origin], self._reload_rules)
         return found
 
     def _reload_tokens(self) -> None:
         self._tokens = Tokens(read_tokens(self._tokens_path))
+        self.proofs_changed()
+
+    def _reload_keys(self) -> None:
+        self._jwt.read_keys()
         self.proofs_changed()
 
     def _reload_rules(self) -> None:
@@ -185,9 +190,9 @@ class Gate:
 
 
 class GateFile:
-    """A file that the gate reads again when it changes."""
+    """Files that the gate reads again when they change."""
 
-    def __init__(self, path: str, reload: Callable[[], None]) -> None:
-        self.files = [path]
+    def __init__(self, files: Sequence[str], reload: Callable[[], None]) -> None:
+        self.files = files
         self.reload = reload
         """Read it again, and end what is no longer allowed. Raises `InvalidConfig`; then everything stays."""

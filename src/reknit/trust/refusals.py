@@ -39,10 +39,12 @@ class Refusals:
         self._counts[key] = self._counts.get(key, 0) + events
         self.report(name, reason, text, events, address)
 
-    def report(self, name: str, reason: str, text: str, events: int = 0, address: str = "") -> None:
+    def report(
+        self, name: str, reason: str, text: str, events: int = 0, address: str = "", door: str = ""
+    ) -> None:
         """Log a refusal, at a limited rate, and tell the audit."""
         if self._audit is not None:
-            self._audit.refused(name, reason, text, events, address=address)
+            self._audit.refused(name, reason, text, events, door, address)
         key, now = _bounded((name, reason), self._logged), environment.monotonic()
         if now >= self._logged.get(key, -LOG_S) + LOG_S:
             self._logged[key] = now

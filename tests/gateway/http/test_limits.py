@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from reknit.config import SecuritySettings
+import pytest
+
+from reknit.client.session import connect
+from reknit.config import LimitSettings, SecuritySettings, TopicSettings
+from reknit.config.units import KIB, MIB
+from reknit.topic import Pattern
 from tests.gateway.http.http_client import Web, config, payloads, web
 
 
@@ -71,6 +78,26 @@ def test_a_tunnel_that_is_slow_but_takes_something_catches_up_and_misses_nothing
         slow.close()
 
 
+def test_what_waits_for_a_tunnel_counts_against_the_budget_of_a_peer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limits = LimitSettings(
+        frame_bytes_max=64 * KIB, payload_bytes_max=32 * KIB, batch_bytes=16 * KIB, peer_bytes_max=64 * KIB
+    )
+    settings = replace(config(tunnel_bytes_max=64 * MIB, stall_s_max=600), limits=limits)
+    with web(settings) as node, ExitStack() as stack:
+        slow, other = stack.enter_context(node.tunnel()), stack.enter_context(node.tunnel("/what/else"))
+        slow.events(1)
+        other.events(1)
+        count = 0
+        while "(limits.peer_bytes_max)" not in caplog.text and count < 5_000:
+            node.post("/what/chat", "x" * 20_000)
+            count += 1
+        assert len(node.http.tunnels) == 1, "it was never closed"
+        node.post("/what/else", "the other goes on")
+        assert payloads(other.events(2))[-1] == "the other goes on"
+
+
 def test_a_request_that_is_too_large_is_413_and_long_headers_are_431() -> None:
     with web(config(request_bytes_max=2_000)) as node:
         assert node.post("/what/chat", "x" * 3_000).code == 413
@@ -127,3 +154,22 @@ def test_a_post_over_the_quota_gets_429_with_its_name_and_tunnels_count_as_conne
             with node.stream("/sse?topic=what/chat") as other:
                 other.until(b"as many connections as allowed (1)")
         assert len(node.node.journal.topics()) == 1
+
+
+def test_a_topic_whose_dead_letters_are_full_waits_alone() -> None:
+    rules = (TopicSettings(pattern=Pattern("bad/*"), dead_letters_max=1, ttl_ms=1),)
+    with web(replace(config(request_timeout_s=1.0), topics=rules)) as node:
+        asyncio.run(_away(node.node.urls[0]))
+        assert node.post("/bad/1", "x").code == 200
+        deadline = time.monotonic() + 60
+        while not node.node.figures.status()["dead_letters"]["stopped"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert node.post("/bad/1", "y").code == 503
+        assert node.post("/good/1", "x").code == 200
+
+
+async def _away(url: str) -> None:
+    """A durable subscriber that is owed everything, and is away."""
+    async with connect(url) as session, session.subscribe("**", name="away"):
+        pass

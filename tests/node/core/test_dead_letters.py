@@ -426,14 +426,96 @@ def test_crash_after_a_redrive_does_not_repeat_it() -> None:
 def test_intake_stops_when_there_are_too_many_and_goes_on_when_there_are_not() -> None:
     one = desk(limits=LimitSettings(dead_letters_max=3))
     one.die(1, 3)
-    assert [hold.code for hold in one.told(Hold)] == [Code.RESOURCE_EXHAUSTED]
     before = len(one.told(Ack))
     one.publish(4, [b"x"])
+    assert [hold.code for hold in one.told(Hold)] == [Code.RESOURCE_EXHAUSTED]
     assert len(one.told(Ack)) == before
     one.ask("drop_dead_letters", limit=1)
     assert one.told(Go)
     one.publish(4, [b"x"])
     assert len(one.told(Ack)) == before + 1
+
+
+def acks(one: Desk, topic: str) -> int:
+    """The last seq of a topic that is acknowledged to its publisher."""
+    return max((ack.seq for ack in one.told(Ack) if ack.source == source_of(topic)), default=0)
+
+
+def test_only_those_wait_whose_events_fill_the_store() -> None:
+    """Everybody waited, so that one bad publisher could stop all others."""
+    one = desk(limits=LimitSettings(dead_letters_max=10))
+    one.die(1, 10)
+    one.publish(11, [b"x"])
+    [hold] = one.told(Hold)
+    assert hold.sources == [SOURCE]
+    assert "redrive or drop some" in hold.text
+    assert list(one.core.dead_letter_guard.status()) == ["plant/a"]
+    one.publish(1, [b"x"], "plant/b")
+    assert (acks(one, "plant/a"), acks(one, "plant/b")) == (10, 1)
+    one.settle(1, 2, Outcome.REJECTED, "plant/b", code=int(Code.DATA_LOSS))
+    one.publish(2, [b"x"], "plant/b")
+    assert acks(one, "plant/b") == 2, "one dead letter of two topics is less than a fair share"
+    one.ask("drop_dead_letters", limit=3)
+    assert one.told(Go)
+    one.publish(11, [b"x"])
+    assert acks(one, "plant/a") == 11
+    assert one.core.dead_letter_guard.status() == {}
+
+
+def test_a_topic_with_a_fair_share_waits_too() -> None:
+    one = desk(limits=LimitSettings(dead_letters_max=10))
+    one.die(1, 10)
+    one.die(1, 5, "plant/b")
+    one.publish(6, [b"x"], "plant/b")
+    assert acks(one, "plant/b") == 5
+    assert set(one.core.dead_letter_guard.status()) == {"plant/a", "plant/b"}
+
+
+def test_at_twice_the_limit_everybody_waits() -> None:
+    """Many topics, each with less than its share, do not fill the disk either."""
+    one = desk(limits=LimitSettings(dead_letters_max=4))
+    one.die(1, 4)
+    for number in range(4):
+        one.die(1, 1, f"plant/{number}")
+    one.publish(1, [b"x"], "plant/new")
+    assert acks(one, "plant/new") == 0
+    assert one.core.intake.is_full
+    one.ask("drop_dead_letters", limit=8)
+    one.publish(1, [b"x"], "plant/new")
+    assert acks(one, "plant/new") == 1
+
+
+def test_a_topic_has_a_limit_of_its_own() -> None:
+    rule = TopicSettings(pattern=Pattern("plant/a"), dead_letters_max=2)
+    one = desk(topics=(rule,))
+    one.die(1, 2)
+    one.publish(3, [b"x"])
+    one.die(1, 5, "plant/b")
+    one.publish(6, [b"x"], "plant/b")
+    assert (acks(one, "plant/a"), acks(one, "plant/b")) == (2, 6)
+    assert "dead_letters_max" in one.core.dead_letter_guard.status()["plant/a"]
+    one.ask("redrive", wanted={"topic": "plant/a"})
+    one.publish(3, [b"x"])
+    assert acks(one, "plant/a") == 3
+
+
+@pytest.mark.parametrize("full", ["stop_intake", "drop_oldest"])
+def test_the_shares_are_those_of_the_letters_that_wait_also_after_a_restart(full: Any) -> None:
+    journal = MemoryJournal()
+    some = {"limits": LimitSettings(dead_letters_max=6), "dispatch": DispatchSettings(dead_letters_full=full)}
+    one = desk(journal=journal, **some)
+    for seq in range(1, 4):
+        one.die(seq, 1)
+        one.die(2 * seq - 1, 2, "plant/b")
+    one.ask("drop_dead_letters", limit=1)
+    one.ask("redrive", wanted={"topic": "plant/b"}, limit=1)
+    again = Desk(journal, **some)
+    for core in (one.core, again.core):
+        counts: dict[str, int] = {}
+        for letter in one.letters():
+            counts[letter.topic] = counts.get(letter.topic, 0) + 1
+        shares = core.dead_letters.waiting.shares.topics
+        assert {topic: share.count for topic, share in shares.items()} == counts
 
 
 def test_intake_stays_stopped_after_a_restart() -> None:
@@ -465,6 +547,7 @@ def test_letters_are_bounded_by_bytes_too() -> None:
     one.die(1, 3, size=1_000)
     assert not one.told(Hold)
     one.die(4, 2, size=1_000)
+    one.publish(6, [b"x"])
     [hold] = one.told(Hold)
     assert "limits.dead_letters_bytes_max" in hold.text
     again = Desk(journal, limits=limits)

@@ -121,3 +121,12 @@ def test_batches_that_are_withdrawn_are_not_sent_again() -> None:
     machine.withdraw(BOB)
     machine.resend()
     assert machine.take_effects() == []
+
+
+def test_a_source_that_has_to_wait_does_not_hold_up_others() -> None:
+    machine = publisher((1, 3))
+    assert effects_of(machine, Hold(8, "its dead letters are full", [ANN])) == []
+    machine.put([made(3, 6), made(1, 2, BOB)])
+    assert machine.take_effects() == [SendBatches([made(1, 2, BOB)])]
+    assert not machine.is_held
+    assert effects_of(machine, Go()) == [SendBatches([made(1, 3), made(3, 6), made(1, 2, BOB)])]

@@ -75,6 +75,8 @@ def _head(body: dict[str, Any]) -> RenderableType:
         grid.add_row(
             "quotas", ", ".join(f"{cell(name)} waited {waits:,} times" for name, waits in waiting.items())
         )
+    for name, why in body.get("dead_letters", {}).get("stopped", {}).items():
+        grid.add_row("[red]stopped[/]", f"[red]publishers of {cell(name)} wait: {cell(why)}[/]")
     if journal.get("problem"):
         text = f"{cell(journal['problem'])}: publishers wait until the node is restarted"
         grid.add_row("[red]broken[/]", f"[red]{text}[/]")

@@ -29,6 +29,7 @@ from reknit.trust.audit import Audit
 from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import NOBODY, Identity
 from reknit.trust.logins import Logins
+from reknit.trust.refusals import Refusals
 
 log = logging.getLogger("reknit.amqp")
 
@@ -52,6 +53,7 @@ class AmqpServices:
     access: Access
     logins: Logins
     audit: Audit
+    refusals: Refusals
     pace: PublishPace
     quota: ConnectionCounts
     attempts: FailedAttempts
@@ -192,7 +194,7 @@ class AmqpConnection(asyncio.Protocol):
             node=services.node,
             counts=services.counts,
             replies=services.replies,
-            rights=ClientRights(user, services.access, services.replies),
+            rights=ClientRights(user, services.access, services.replies, services.refusals, self._address),
             intake=self._intake,
             turns=self._turns,
         )
@@ -281,6 +283,18 @@ class AmqpConnection(asyncio.Protocol):
     def unsettled(self) -> int:
         """Messages of this client without an outcome."""
         return self._links.unsettled if self._links is not None else 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was sent to the client and not taken yet, and what it sent in part."""
+        unsent = self._engine.waiting_bytes if self._engine is not None else 0
+        early = len(self._early or b"")
+        return self._transport.get_write_buffer_size() + unsent + early + self._intake.assembly_bytes
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection is being closed."""
+        return self._transport.is_closing()
 
     # -- the engine's side
 

@@ -58,7 +58,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     __slots__ = (
         "_counted", "_format", "_group", "_is_encrypted", "_is_ending", "_proof", "_reader", "_services", "_transport",
-        "_waiting", "_ws", "address", "certified", "fd", "opened_at",
+        "_waiting", "_ws", "address", "answered", "certified", "fd", "opened_at",
     )  # fmt: skip
 
     def __init__(self, services: HttpServices) -> None:
@@ -75,6 +75,8 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         """The identity that the tunnel counts for as a connection; empty if for none."""
         self.certified = NO_CREDENTIALS
         self.address = ""
+        self.answered = 0
+        """The status of the last answer."""
         self.opened_at = 0.0
 
     # -- the transport's side
@@ -164,6 +166,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         reason: str = "",
     ) -> None:
         """Send a complete answer."""
+        self.answered = status
         length = [] if status == 204 else [("Content-Length", str(len(body)))]
         self.write(answer_head(status, [*headers, *length], reason, keep_alive) + body)
         if not keep_alive:
@@ -239,6 +242,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             return
         if self._is_encrypted or transport.get_write_buffer_size():
             transport.write(data)
+            self._services.connections.filled(self)
             return
         try:
             sent = write(self.fd, data)
@@ -246,6 +250,17 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             sent = 0  # the socket is full or closed: the transport deals with both
         if sent < len(data):
             transport.write(data[sent:])
+            self._services.connections.filled(self)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was sent to the client and not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection is being closed."""
+        return self._transport.is_closing()
 
     def end(self, why: str) -> None:
         """Send the reason in the tunnel's own format, and close. Abort after `LINGER_S`."""

@@ -68,6 +68,8 @@ class Pages:
                 connection.abort()
                 return
             await self._page(request)(connection, request)
+            if connection.answered == 403 and not request.refusal:
+                self._report(connection.address, request)
         except ReknitError as error:
             connection.answer_text(request, 500, str(error))
         except Exception:
@@ -86,6 +88,12 @@ class Pages:
         except Unauthenticated as error:
             self._gate.audit.login(None, "http", address, error.why)
             return replace(request, refusal=error.why)
+
+    def _report(self, address: str, request: HttpRequest) -> None:
+        """A request was refused, not for its token, which is a failed login."""
+        user = request.identity.name
+        text = f"{user} may not {request.method} {request.path}"
+        self._gate.refusals.report(user, "denied", text, address=address, door="http")
 
     def _identity(self, connection: HttpConnection, request: HttpRequest) -> Identity:
         """Who sent a request. Raises `Unauthenticated`."""

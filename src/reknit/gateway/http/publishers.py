@@ -199,9 +199,9 @@ class HttpPublishers:
                     publisher = self._by_source.get(item.source)
                     if publisher is not None:
                         publisher.driver.receive(item)
-                case Hold(text=text):
+                case Hold(text=text, sources=sources):
                     self._held = text
-                    self._receive_all(item)
+                    self._hold(item, sources)
                 case Go():
                     self._held = ""
                     self._receive_all(item)
@@ -209,6 +209,14 @@ class HttpPublishers:
                     connection.close()
                 case _:
                     pass
+
+    def _hold(self, hold: Hold, sources: list[bytes]) -> None:
+        """Some topics have to wait; all of them, if the node names none."""
+        if not sources:
+            self._receive_all(hold)
+        for source in sources:
+            if (publisher := self._by_source.get(source)) is not None:
+                publisher.driver.receive(hold)
 
     def _receive_all(self, message: machines.Input) -> None:
         for publisher in list(self._by_topic.values()):

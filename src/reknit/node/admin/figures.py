@@ -91,12 +91,15 @@ class NodeFigures:
             "rss_bytes": process.rss_bytes,
             "data_dir": str(config.node.data_dir.absolute()) if is_disk else None,
             "journal": self._journal(),
-            "dead_letters": core.dead_letter_admin.counts(),
+            "dead_letters": {
+                **core.dead_letter_admin.counts(),
+                "stopped": dict(core.dead_letter_guard.status()),
+            },
             "paused": core.dispatch.pauses.patterns,
             "intake": {
                 "duplicates": core.intake.duplicates,
                 "is_full": core.intake.is_full,
-                "why": core.intake.why_full,
+                "why": core.intake.stopped,
             },
             "refused": self._gate.refusals.totals(),
             "quotas": self._quotas(),

@@ -110,6 +110,11 @@ def _plain(status: dict[str, Any]) -> Iterator[Metric]:
         family = CounterMetricFamily if is_counter else GaugeMetricFamily
         yield family(name, doc, value=float(value))
     yield GaugeMetricFamily("reknit_connections", "Connections that are open.", value=len(status["peers"]))
+    doc, stopped = (
+        "Topics and identities that wait for their dead letters.",
+        status["dead_letters"]["stopped"],
+    )
+    yield GaugeMetricFamily("reknit_dead_letters_stopped", doc, value=len(stopped))
 
 
 def _http(http: dict[str, Any] | None) -> Iterator[Metric]:

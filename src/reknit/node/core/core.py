@@ -17,6 +17,7 @@ from reknit.errors import Gone, JournalError, LocalError
 from reknit.frame import Buffer
 from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
+from reknit.node.core.dead_letter_guard import DeadLetterGuard
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.failures import EffectPerformer
 from reknit.node.core.journal_tail import JournalTail
@@ -151,6 +152,8 @@ class Core:
             quotas.count_in(lambda: self.dispatch.queues)
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
+        who = quotas.who if quotas is not None else lambda peer: ""
+        self.dead_letter_guard = DeadLetterGuard(config, self.dead_letters, self.intake, who)
         self.recovery = CoreRecovery(
             config=config,
             journal=journal,
@@ -329,6 +332,7 @@ class Core:
 
     def _run_machines(self, now: float) -> None:
         while True:
+            self.dead_letter_guard.judge(now)
             if self.dead_letters.is_full and not self.intake.is_full:
                 self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
             # Deliveries come before acknowledgements: a subscriber waits for its event.

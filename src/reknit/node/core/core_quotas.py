@@ -26,7 +26,7 @@ class CoreQuotas:
     def __init__(self, quotas: Quotas, who: Who, ledger: Ledger, refusals: Refusals) -> None:
         self._refusals = refusals
         self._quotas = quotas
-        self._who = who
+        self.who = who
         self._ledger = ledger
         self._open: list[OpenSubscriptions] = []
         self.rates = RateQuotas(self._rates)
@@ -43,7 +43,7 @@ class CoreQuotas:
 
     def subscribing(self, request: Subscribe, peer: Peer) -> str:
         """Why a peer may not have another subscription; empty if it may."""
-        who = self._who(peer)
+        who = self.who(peer)
         quota = self._quotas.of(who)
         if quota.subscriptions and self._subscriptions(who) >= quota.subscriptions:
             return self._refuse(who, "subscriptions", quota.subscriptions)
@@ -58,7 +58,7 @@ class CoreQuotas:
         return text
 
     def _subscriptions(self, who: str) -> int:
-        return sum(self._who(peer) == who for open_ in self._open for peer, _ in open_())
+        return sum(self.who(peer) == who for open_ in self._open for peer, _ in open_())
 
     def _durable_names(self, who: str) -> int:
         """How many durable subscribers an identity owns. Those without an owner are everybody's who has no name."""

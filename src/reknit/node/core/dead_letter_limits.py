@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from reknit.config import LimitSettings
+from reknit.node.core.dead_letter_shares import DeadLetterShares, Share
 from reknit.seqset import Range, SeqSet
 from reknit.store.journal import Journal
 
@@ -19,7 +20,7 @@ class WaitingDeadLetters:
 
     >>> from reknit.store.memory import MemoryJournal
     >>> waiting = WaitingDeadLetters(MemoryJournal(), ("dead", b"s" * 16), LimitSettings(dead_letters_max=2))
-    >>> waiting.came(2, 300), waiting.problem
+    >>> waiting.came("plant/a", b"s" * 16, 2, 300), waiting.problem
     (None, '2 dead letters wait (limits.dead_letters_max): redrive or drop some')
     """
 
@@ -30,10 +31,12 @@ class WaitingDeadLetters:
         self._is_weighed = bool(limits.dead_letters_bytes_max)
         self.count = 0
         self.bytes = 0
+        self.shares = DeadLetterShares(journal, series)
 
     def begin(self, seqs: SeqSet) -> None:
         """These wait when the node starts."""
         self.count = seqs.count
+        self.shares.begin(seqs)
         seen = entries = 0
         for low, high, each in self._parts(seqs.ranges()) if self._is_weighed else ():
             seen, entries = seen + high - low, entries + 1
@@ -42,21 +45,30 @@ class WaitingDeadLetters:
                 self.bytes = self.bytes * self.count // seen
                 return
 
-    def came(self, count: int, size: int) -> None:
-        """More dead letters were written."""
+    def came(self, topic: str, source: bytes, count: int, size: int) -> None:
+        """More dead letters were written, of events of one source."""
+        self._grow(count, size if self._is_weighed else 0)
+        self.shares.came(topic, source, count, size)
+
+    def _grow(self, count: int, size: int) -> None:
         self.count += count
-        self.bytes += size if self._is_weighed else 0
+        self.bytes += size
 
     def back(self, ranges: Iterable[Range]) -> None:
         """Dead letters wait again."""
         ranges = list(ranges)
-        self.came(_count(ranges), self._weigh(ranges))
+        self._grow(_count(ranges), self._weigh(ranges))
+        self.shares.back(ranges)
 
     def went(self, ranges: Iterable[Range]) -> None:
         """Dead letters do not wait any more."""
         ranges = list(ranges)
         self.count -= _count(ranges)
         self.bytes = max(self.bytes - self._weigh(ranges), 0) if self.count else 0
+        if self.count:
+            self.shares.went(ranges)
+        else:
+            self.shares.none_is_left()
 
     @property
     def problem(self) -> str:
@@ -66,6 +78,17 @@ class WaitingDeadLetters:
         if self.bytes >= self._bytes_max:
             return f"dead letters of {self.bytes:,} bytes wait (limits.dead_letters_bytes_max): redrive or drop some"
         return ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are twice as many as a limit allows."""
+        return self.count >= 2 * self._count_max or self.bytes >= 2 * self._bytes_max
+
+    def fills(self, share: Share, parts: int) -> bool:
+        """Whether a share is at least one of so many equal parts of the limit that is reached."""
+        if self.count >= self._count_max:
+            return share.count * parts >= self._count_max
+        return share.bytes * parts >= self._bytes_max
 
     def too_many(self, seqs: SeqSet) -> list[Range]:
         """The oldest of these, as many as are over a limit."""

@@ -49,7 +49,7 @@ class DeadLetters:
         self.now_us = now_us
         self._config = config
         self._next_seq = journal.sources(self.topic).get(self.source, 0) + 1
-        self._stops_intake = config.dispatch.dead_letters_full == "stop_intake"
+        self.stops_intake = config.dispatch.dead_letters_full == "stop_intake"
         self._first = 1
         self._last: Batch | None = None
         self.waiting = WaitingDeadLetters(journal, (self.topic, self.source), config.limits)
@@ -67,8 +67,8 @@ class DeadLetters:
 
     @property
     def is_full(self) -> bool:
-        """Whether intake has to stop, because no further dead letter could be written."""
-        return self._stops_intake and bool(self.waiting.problem)
+        """Whether intake has to stop for everybody: see `dead_letter_guard.py` for what comes before that."""
+        return self.stops_intake and self.waiting.is_over
 
     @property
     def full_text(self) -> str:
@@ -93,7 +93,7 @@ class DeadLetters:
         """
         if letter.topic == self.topic:
             return False
-        self._stage(list(self._written(letter)))
+        self._stage(list(self._written(letter)), letter)
         return True
 
     def stage_refused(self, batch: Batch, code: int, reason: str, text: str, attempts: int = 0) -> None:
@@ -109,9 +109,9 @@ class DeadLetters:
             text=text,
             attempts=attempts,
         )
-        self._stage(list(self._of_batch(letter, batch)))
+        self._stage(list(self._of_batch(letter, batch)), letter)
 
-    def _stage(self, payloads: Sequence[bytes]) -> None:
+    def _stage(self, payloads: Sequence[bytes], letter: DeadLetter) -> None:
         now_us, seq = self.now_us(), self._next_seq
         batches: list[Batch] = []
         for at in range(0, len(payloads), BATCH_EVENTS):
@@ -120,8 +120,9 @@ class DeadLetters:
             seq += len(some)
         self.journal.stage(b"".join(one.data for one in batches), [one.head for one in batches])
         self._next_seq = seq
-        self.waiting.came(len(payloads), sum(one.head.length for one in batches))
-        if not self._stops_intake and self.waiting.problem:
+        size = sum(one.head.length for one in batches)
+        self.waiting.came(letter.topic, letter.source, len(payloads), size)
+        if not self.stops_intake and self.waiting.problem:
             self._make_room(now_us)
 
     def _make_room(self, now_us: int) -> None:

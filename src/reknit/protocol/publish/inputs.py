@@ -32,6 +32,17 @@ class QueuesFull(msgspec.Struct, frozen=True):
     """Whether publishers that wait may try again."""
 
 
+class LettersFull(msgspec.Struct, frozen=True):
+    """Dead letters fill their store: events for whose peer and topic `refuses` gives a text stay at their publisher.
+
+    None: nobody has to wait.
+    """
+
+    refuses: Callable[[Peer, str], str] | None
+    is_less: bool = True
+    """Whether publishers that wait may try again."""
+
+
 class RefusedBatch(msgspec.Struct, frozen=True):
     """These events were not taken, and their publisher is told: make dead letters of them, if they are stored."""
 

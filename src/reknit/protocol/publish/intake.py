@@ -17,6 +17,7 @@ MadeDurable     Send(Ack) for everything that became durable
 StopIntake      Send(Hold) to all publishers
 ResumeIntake    Send(Go) to all publishers
 QueuesFull      Send(Go) if there are fewer full queues than before
+LettersFull     Send(Go) if fewer publishers have to wait than before
 PeerJoined      none
 PeerLeft        none: nothing more is acknowledged to this peer
 """
@@ -24,7 +25,7 @@ PeerLeft        none: nothing more is acknowledged to this peer
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
 from reknit.batch import TYPE_PUBLISH, Batch, Head
@@ -33,10 +34,11 @@ from reknit.outcome import Code
 from reknit.protocol.effects import Append, Mark, Send
 from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Admission, Inspect, IsOfNode, Permit, Refusal
-from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.publish.inputs import LettersFull, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
 from reknit.protocol.publish.rate_quotas import PublishQuotas
 from reknit.protocol.publish.source_positions import SourcePositions
+from reknit.protocol.publish.withholding import Withholding
 from reknit.topic import TOPIC_BYTES_MAX
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
@@ -44,7 +46,17 @@ from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
 SUPERSEDED: Final = "another connection now publishes as this source: give each program its own name"
 
 
-Input = Frames | Declare | MadeDurable | StopIntake | ResumeIntake | QueuesFull | PeerJoined | PeerLeft
+Input = (
+    Frames
+    | Declare
+    | MadeDurable
+    | StopIntake
+    | ResumeIntake
+    | QueuesFull
+    | LettersFull
+    | PeerJoined
+    | PeerLeft
+)
 Effect = Append | Mark | Send | RefusedBatch
 
 
@@ -83,21 +95,16 @@ class Intake:
         self._refused: deque[tuple[int, Send]] = deque()
         """(number, refusal): told when the dead letters up to the number are durable."""
         self._number = 0
-        self._stopped = ""
+        self.stopped = ""
         """Why no events are taken for now; empty while they are."""
-        self._refuses: Callable[[str, int], str] | None = None
+        self._withheld = Withholding()
         self._effects: list[Effect] = []
         self.duplicates = 0
         """Events that arrived again and were dropped."""
 
     @property
     def is_full(self) -> bool:
-        return bool(self._stopped)
-
-    @property
-    def why_full(self) -> str:
-        """Why no events are taken for now; empty while they are."""
-        return self._stopped
+        return bool(self.stopped)
 
     def next_number(self) -> int:
         """The number of the next append, shared with all other writers to the same journal."""
@@ -140,8 +147,8 @@ class Intake:
         match message:
             case Frames():
                 self._admission.at(now)
-                frames = message if self._refuses is None else self._withhold(message, peer)
-                if self._quotas is None or self._stopped:
+                frames = self._withhold(message, peer) if self._withheld.is_on else message
+                if self._quotas is None or self.stopped:
                     self._take(frames, peer)
                 else:
                     self._take_within(self._quotas, frames, peer, now)
@@ -150,14 +157,18 @@ class Intake:
             case Declare(source=source, topic=topic):
                 self._declare(source, topic, peer)
             case QueuesFull(refuses=refuses, is_less=is_less):
-                self._refuses = refuses
-                if is_less and not self._stopped:
+                self._withheld.queues = refuses
+                if is_less and not self.stopped:
+                    self._go()
+            case LettersFull(refuses=letters, is_less=is_less):
+                self._withheld.letters = letters
+                if is_less and not self.stopped:
                     self._go()
             case StopIntake(text=text):
                 self._stop(text)
             case ResumeIntake():
-                if self._stopped:
-                    self._stopped = ""
+                if self.stopped:
+                    self.stopped = ""
                     self._go()
             case PeerJoined():
                 self._connections.join(peer)
@@ -219,8 +230,8 @@ class Intake:
 
     def _take(self, frames: Frames, peer: Peer) -> None:
         connection = self._connections.publishes(peer)
-        if self._stopped:
-            self._turn_away(frames.heads, peer, self._stopped)
+        if self.stopped:
+            self._turn_away(frames.heads, peer, self.stopped)
             return
         claims, admission = self._connections.claims, self._admission
         permitted = admission.permitted(peer)
@@ -349,40 +360,21 @@ class Intake:
     # -- publishers that wait
 
     def _withhold(self, frames: Frames, peer: Peer) -> Frames:
-        """Batches for a full queue stay at their publisher, and so do later ones of their source; returns the rest."""
-        assert self._refuses is not None
-        held: dict[bytes, str] = {}
-        pieces: list[Buffer] = []
-        taken: list[Head] = []
-        away: list[Head] = []
-        at = 0
-        for head in frames.heads:
-            if head.source in held or (text := self._refuses(head.topic, head.priority)):
-                held.setdefault(head.source, text)
-                away.append(head)
-            else:
-                pieces.append(frames.data[at : at + head.length])
-                taken.append(head)
-            at += head.length
-        if not away:
-            return frames
-        self._connections.publishes(peer)
-        self._turn_away(away, peer, next(iter(held.values())), list(held))
-        return Frames(b"".join(pieces), taken)
+        """The batches that need not stay at their publisher; the others are turned away."""
+        taken, away, held = self._withheld.split(frames, peer)
+        if away:
+            self._connections.publishes(peer)
+            self._turn_away(away, peer, next(iter(held.values())), list(held))
+        return taken
 
     def _take_within(self, quotas: PublishQuotas, frames: Frames, peer: Peer, now: float) -> None:
         """Take the batches that the quota of their publisher allows. The others stay there until it may go on."""
-        heads = frames.heads
-        count, text = quotas.admit(heads, self._positions.next_seqs, peer, now)
-        if count == len(heads):
-            self._take(frames, peer)
-        else:
-            length = sum(head.length for head in heads[:count])
-            self._take(Frames(frames.data[:length], heads[:count]), peer)
+        taken, away, text = quotas.split(frames, self._positions.next_seqs, peer, now)
+        self._take(taken, peer)
         if text:  # after the batches before them: a source begins with the first that is not taken
-            self._turn_away(heads[count:], peer, text)
+            self._turn_away(away, peer, text)
 
-    def _turn_away(self, heads: list[Head], peer: Peer, text: str, sources: Sequence[bytes] = ()) -> None:
+    def _turn_away(self, heads: Sequence[Head], peer: Peer, text: str, sources: Sequence[bytes] = ()) -> None:
         """Take none of these for now."""
         for head in heads:
             self._positions.turned_away(head.source, head.first)
@@ -390,10 +382,10 @@ class Intake:
 
     def _stop(self, text: str) -> None:
         """The journal is full. Nothing that was appended is lost; new events stay at their publisher."""
-        if not self._stopped:
+        if not self.stopped:
             for peer in self._connections.publishing():
                 self._send(peer, Hold(Code.RESOURCE_EXHAUSTED, text))
-        self._stopped = text
+        self.stopped = text
 
     def _go(self) -> None:
         self._expecting.clear()

@@ -126,6 +126,7 @@ def rows(held: Holdings, wanted: Iterable[int]) -> HeldSpans:
 class Alignment:
     """Comparisons with one other cache, one after another.
 
+    >>> from reknit.seqset import SeqSet
     >>> one = ("a", b"s" * 16)
     >>> mine, theirs = (Holdings.of({one: SeqSet.from_ranges([(1, stop)])}) for stop in (5, 9))
     >>> alignment = Alignment("**")

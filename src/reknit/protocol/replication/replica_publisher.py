@@ -85,6 +85,8 @@ class ReplicaPublisher:
         self._bytes_max = bytes_max
         self._unacked = UnackedBatches()
         self._is_held = False
+        self._held_sources: set[bytes] = set()
+        """Sources that the node asked to wait, while others go on."""
         self._effects: list[Effect] = []
 
     @property
@@ -111,7 +113,7 @@ class ReplicaPublisher:
         """Give these to the node, in this order."""
         self._unacked.add(batches)
         if not self._is_held:
-            self._send(batches)
+            self._send([batch for batch in batches if batch.source not in self._held_sources])
 
     def put_before(self, batches: list[Batch]) -> None:
         """Give these to the node before the unacknowledged ones of their source: they were missing."""
@@ -158,6 +160,7 @@ class ReplicaPublisher:
     def resend(self) -> None:
         """The node is there again: send everything that is not acknowledged."""
         self._is_held = False
+        self._held_sources.clear()
         self._send(self._unacked)
 
     def _send(self, batches: Iterable[Batch]) -> None:
@@ -176,8 +179,9 @@ class ReplicaPublisher:
                 self._expected(source, seq)
             case Refuse():
                 self._refused(message)
-            case Hold():
-                self._is_held = True
+            case Hold(sources=sources):
+                self._is_held = self._is_held or not sources
+                self._held_sources.update(sources)
             case Go():
                 self.resend()
             case _:

@@ -44,10 +44,10 @@ class RawPeer:
         """Leave without a word."""
         self._writer.close()
 
-    async def hear(self, *kinds: type[M]) -> M:
+    async def hear(self, *kinds: type[M], patience_s: float = HEAR_S) -> M:
         """The next message of one of these kinds. Raises `Closed`, also with `Bye` unless that is one of them."""
         try:
-            async with asyncio.timeout(HEAR_S):
+            async with asyncio.timeout(patience_s):
                 while True:
                     while self._heard:
                         item = self._heard.pop(0)

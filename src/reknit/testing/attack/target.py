@@ -16,7 +16,7 @@ from reknit.errors import NotConnected
 from reknit.processes.process import NodeProcess, free_port
 from reknit.testing.attack.credentials import ANN, BOB, LATE, ROOT
 from reknit.testing.fabric.programs.amqp_client import is_available
-from reknit.trust.token_file import add_token
+from reknit.trust.token_file import add_token, remove_token
 from reknit.trust.tokens import Token, digest_of, make_secret
 
 RULES: Final = (
@@ -39,12 +39,12 @@ class Target:
 
     def __init__(self, folder: Path) -> None:
         self.secrets = {name: make_secret() for name in (ANN, BOB, ROOT, LATE)}
-        tokens = folder / "tokens"
+        self._tokens = str(folder / "tokens")
         for name, secret in self.secrets.items():
             identity, expires_us = (ANN, 1_000_000) if name == LATE else (name, 0)
-            add_token(str(tokens), Token(name, identity, digest_of(secret), 0, expires_us))
+            add_token(self._tokens, Token(name, identity, digest_of(secret), 0, expires_us))
         self.ports = {"http": free_port(), "metrics": free_port()}
-        settings = [f"security.tokens_file={tokens}", f"security.allow={','.join(RULES)}"]
+        settings = [f"security.tokens_file={self._tokens}", f"security.allow={','.join(RULES)}"]
         if is_available():
             self.ports["amqp"] = free_port()
             settings += ["amqp.mechanisms=PLAIN,ANONYMOUS", "amqp.plain_needs_tls=false"]
@@ -61,6 +61,10 @@ class Target:
     async def say_secret(self) -> None:
         """Ann publishes what only she may read."""
         await self.ann.publish(SECRET_TOPIC, SECRET)
+
+    def revoke(self, name: str) -> None:
+        """Revoke a token; the node reads its file again."""
+        remove_token(self._tokens, name)
 
     async def restart(self) -> None:
         """Kill the node, and start it again. Sessions reconnect."""

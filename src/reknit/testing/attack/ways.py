@@ -5,14 +5,16 @@ Each is a function with the promise that it would break. It returns what it foun
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 from reknit import environment
 from reknit.batch import Batch
-from reknit.testing.attack.credentials import ANN, BOB, ROOT
+from reknit.testing.attack.credentials import ANN, BOB, FOREIGN, ROOT
 from reknit.testing.attack.http_client import request
 from reknit.testing.attack.raw_peer import Closed, raw_peer
 from reknit.testing.attack.target import SECRET, SECRET_TOPIC, Target
@@ -201,4 +203,47 @@ async def forge_the_nodes_own_events(target: Target) -> str:
         await root.say(event(b"a forger's source"[:16], "reknit/audit", 1, b"{}"))
         if isinstance(await root.hear(Ack, Refuse), Ack):
             return "an admin wrote on reknit/audit"
+    return ""
+
+
+@way("A token in a URL, which logs and proxies see, opens nothing.")
+async def put_a_token_into_a_url(target: Target) -> str:
+    for path in ("/sse?topic=plant/**", "/kn?kn_from=/plant/secret"):
+        answer = await request(target.ports["http"], "GET", f"{path}&token={target.secrets[ROOT]}", {})
+        if answer.status < 400:
+            return f"{path} with a token in it was answered with {answer.words}"
+    return ""
+
+
+@way("A ticket opens one stream, publishes nothing, and is given only to who proves an identity.")
+async def use_a_ticket_twice(target: Target) -> str:
+    port, right = target.ports["http"], {"Authorization": f"Bearer {target.secrets[ANN]}"}
+    for headers in ({}, {"Authorization": "Bearer reknit_wrong"}, {**right, "Origin": FOREIGN}):
+        answer = await request(port, "POST", "/ticket", headers)
+        if answer.status < 400:
+            return f"a ticket was given to {sorted(headers)}: {answer.words}"
+    ticket = json.loads((await request(port, "POST", "/ticket", right)).body)["ticket"]
+    form = urlencode({"kn_to": "/plant/ticket", "kn_payload": "x"}).encode()
+    await request(port, "POST", f"/kn?ticket={ticket}", {}, form)
+    if await target.has_topic("plant/ticket"):
+        return "a ticket published an event"
+    ticket = json.loads((await request(port, "POST", "/ticket", right)).body)["ticket"]
+    answers = [await request(port, "GET", f"/sse?topic=plant/**&ticket={ticket}", {}) for _ in range(2)]
+    if [answer.status for answer in answers] != [200, 403]:
+        return f"a ticket was used twice: {[answer.words for answer in answers]}"
+    return ""
+
+
+@way("A token that was revoked ends the connections that were opened with it.")
+async def stay_after_a_revocation(target: Target) -> str:
+    async with raw_peer(target.ports["tcp"], target.secrets[BOB]) as bob:
+        await bob.say(Ping())
+        await bob.hear(Pong)
+        target.revoke(BOB)
+        try:
+            await bob.hear(Closed, patience_s=10.0)
+        except Closed:
+            return ""
+        except TimeoutError:
+            return "bob stayed connected with a token that was revoked"
     return ""

@@ -30,7 +30,10 @@ def tunnels_resume(scene: Scene) -> Iterator[str]:
 
 
 def unread(scene: Scene, reading: Reading) -> Iterator[bytes]:
-    """The events that a tunnel still has to bring: those published at its node, unless they went with its disk."""
+    """The events that a tunnel still has to bring: those published at its node, unless they went with its disk.
+
+    Redriven events have no program at some node, and are recorded under names that a tunnel does not show.
+    """
     pattern = Pattern(reading.pattern)
     for sent in scene.record.sent.values():
         is_owed = sent.is_stored and sent.put_at > reading.live_at and pattern.matches(sent.topic)
