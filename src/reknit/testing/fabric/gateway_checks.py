@@ -52,4 +52,11 @@ def no_traceback_is_logged(scene: Scene) -> Iterator[str]:
     yield from scene.fabric.logged
 
 
-GATEWAY_CHECKS: Final = (tunnels_resume, no_traceback_is_logged)
+def echoes_arrive(scene: Scene) -> Iterator[str]:
+    """A message to a dynamic address that was accepted comes to the link that the address was made for."""
+    for text, has_come in scene.record.echoes.items():
+        if not has_come:
+            yield f"{text!r} was accepted, and did not come"
+
+
+GATEWAY_CHECKS: Final = (tunnels_resume, no_traceback_is_logged, echoes_arrive)
