@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+from reknit.config import SecuritySettings
 from reknit.ledger import Ledger
 from reknit.ledger import ledger as ledgers
 from reknit.node.admin.metrics import NodeCollector
 from reknit.outcome import FinalOutcome
 from reknit.topic import Pattern
-from tests.node.fabric import client, fabric, run
+from tests.node.fabric import client, config, fabric, run
 
 SOURCES = 20_000
 
@@ -85,5 +87,23 @@ def test_a_long_ledger_comes_in_pages() -> None:
             after = [first[-1]["subscriber"], first[-1]["topic"]]
             rest = await session.ask("ledger", after=after)
             assert first + rest == every
+
+    run(test)
+
+
+def test_waits_for_quotas_and_connections_are_metrics() -> None:
+    security = SecuritySettings(quotas=("anonymous events_per_s=10 connections=5",))
+
+    async def test() -> None:
+        async with fabric(replace(config(), security=security)) as [node], client(node) as session:
+            await session.publish_many("plant/a", [b"x"] * 30)
+            collector = NodeCollector(node.figures, asyncio.get_running_loop())
+            found = await asyncio.to_thread(lambda: list(collector.collect()))
+            values = {
+                (one.name, *one.labels.values()): one.value for family in found for one in family.samples
+            }
+            assert values["reknit_quota_waits_total", "anonymous"] == 1
+            assert values["reknit_quota_connections", "anonymous"] == 1
+            assert values[("reknit_dead_letters_stopped",)] == 0
 
     run(test)

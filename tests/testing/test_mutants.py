@@ -9,7 +9,7 @@ from reknit.testing.mutants import runner
 from reknit.testing.mutants.__main__ import main
 from reknit.testing.mutants.catalogue import MUTANTS, chosen
 from reknit.testing.mutants.mutant import Mutant, UnknownMutant
-from reknit.testing.mutants.report import CHECKS, as_line, as_promises, as_table, summary, write_page
+from reknit.testing.mutants.report import CHECKS, as_line, as_promises, summary, write_page
 from reknit.testing.mutants.report import MUTANTS as MUTANT_MARKS
 from reknit.testing.mutants.runner import MutantResult, run_mutant
 
@@ -80,14 +80,38 @@ def test_command_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> 
     assert "no-such-fault" in capsys.readouterr().err
 
 
-def test_table_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
-    page = tmp_path / "proof.md"
-    page.write_text("\n".join([*CHECKS, "between", MUTANT_MARKS[0], "old", MUTANT_MARKS[1], "after\n"]))
-    results = [MutantResult(HARMLESS, 3, "lost"), MutantResult(HARMLESS, None)]
-    write_page(page, results, 500)
+def _page(path: Path, *between: str) -> Path:
+    path.write_text("\n".join([*CHECKS, "between", MUTANT_MARKS[0], *between, MUTANT_MARKS[1], "after\n"]))
+    return path
+
+
+def _rows(page: Path) -> dict[str, list[str]]:
+    rows = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
+    return {row[1]: row for row in rows}
+
+
+def test_table_has_a_row_for_every_mutant_and_keeps_those_that_were_not_run(tmp_path: Path) -> None:
+    first, second, third = MUTANTS[:3]
+    page = _page(tmp_path / "proof.md", "| old | gone-by-now | a promise | core | 7 | 500 |")
+    write_page(page, [MutantResult(first, 3, "lost"), MutantResult(second, None)], 500)
+    write_page(page, [MutantResult(third, 12, "lost")], 60)
+    rows = _rows(page)
+    assert [rows[one.name][-2:] for one in (first, second, third)] == [
+        ["3", "500"],
+        ["survived", "500"],
+        ["12", "60"],
+    ]
+    assert rows[MUTANTS[3].name][-1] == "not run"
+    assert "gone-by-now" not in rows
+    assert {one.name for one in MUTANTS} < set(rows)
     text = page.read_text()
+    assert f"2 of {len(MUTANTS)} mutants found, 1 survived, {len(MUTANTS) - 3} not run." in text
     assert "| `no_event_comes_twice` | A process gets no event twice" in text
-    assert text.endswith("\n".join([MUTANT_MARKS[0], as_table(results, 500), MUTANT_MARKS[1], "after\n"]))
+    assert text.endswith("\nafter\n")
+
+
+def test_results_are_told_in_a_line_each() -> None:
+    results = [MutantResult(HARMLESS, 3, "lost"), MutantResult(HARMLESS, None)]
     assert summary(results, 500) == "1 of 2 mutants found within 500 seeds"
     assert as_line(results[1]).endswith("survived")
 

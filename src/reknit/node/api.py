@@ -14,6 +14,7 @@ from reknit.config import Config
 from reknit.node.anycast.gateway_api import AnycastApi
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.file_reloader import FileReloader
+from reknit.node.peers.budget import BudgetedPeer
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
 from reknit.protocol.links.followed_topics import FollowedTopics
 from reknit.protocol.publish.rate_quotas import RateQuotas
@@ -69,6 +70,9 @@ class GatewayNode(Handler, Protocol):
     """By `environment.monotonic`."""
     watchers: list[Callable[[], None]]
     """Called when more of the journal is durable."""
+
+    def budget_clients(self, clients: Callable[[], Iterable[BudgetedPeer]]) -> None:
+        """Count what a gateway holds for its clients against `limits.peer_bytes_max` and the budget of all peers."""
 
     @property
     def rates(self) -> RateQuotas | None:

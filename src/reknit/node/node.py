@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 from reknit import environment
@@ -38,6 +38,7 @@ from reknit.node.journals import open_journal
 from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.links.links import Links
 from reknit.node.message_table import NodeMessages
+from reknit.node.peers.budget import BudgetedPeer
 from reknit.node.peers.listeners import Listeners
 from reknit.node.peers.peers import Hold, Peers, PeerState
 from reknit.node.peers.permissions import Permissions, is_of_node
@@ -421,6 +422,10 @@ class Node:
     def tail(self) -> JournalTail:
         """Reads the journal for everybody who follows it: what is new is read once."""
         return self.core.tail
+
+    def budget_clients(self, clients: Callable[[], Iterable[BudgetedPeer]]) -> None:
+        """Count what a gateway holds for its clients against the budget of all peers."""
+        self.peers.clients.append(clients)
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""

@@ -35,7 +35,7 @@ class Gate:
     """Identities and rules, from one configuration. Raises `InvalidConfig`.
 
     >>> gate = Gate(Config())
-    >>> gate.is_open, gate.who(""), gate.may_publish("anonymous", "plant/a")
+    >>> gate.is_open, gate.identify("").name, gate.may_publish("anonymous", "plant/a")
     (True, 'anonymous', True)
     """
 
@@ -91,13 +91,6 @@ class Gate:
         if why := self.objection(identity):
             raise Unauthenticated(why)
         return identity
-
-    def who(self, token: str) -> str | None:
-        """The name behind a token; None for a token that is not valid."""
-        try:
-            return self.identify(token).name
-        except Unauthenticated:
-            return None
 
     def objection(self, identity: Identity) -> str:
         """Why an identity no longer holds; empty if it does."""

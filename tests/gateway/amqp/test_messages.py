@@ -198,3 +198,8 @@ def test_a_section_may_be_named_by_its_symbol() -> None:
     _, at = decode(data)
     annotations, _ = decode(data, at)
     assert annotations == Described(0x72, {"x-opt-a": 1, "x-opt-reknit-topic": "a"})
+
+
+def test_message_with_a_section_that_amqp_does_not_have_is_malformed() -> None:
+    with pytest.raises(MalformedValue, match="section"):
+        decode_message(b"\x00\x53\x99\x45")

@@ -49,6 +49,18 @@ def test_a_message_is_accepted_and_received(client: Client) -> None:
     assert receiver.wait(1) == [b"21.5"]
 
 
+def test_what_is_held_for_a_client_is_in_the_budget_of_peers(node: Node, client: Client) -> None:
+    receiver, server = client.receiver("plant/temp"), amqp_of(node)
+    assert client.sender("plant/temp").send(b"21.5").outcome == "accepted"
+    receiver.wait(1)
+    [connection] = server.connections
+    assert (connection.waiting_bytes, server._budgeted()) == (0, [])
+    connection._intake.assemble(1_000)
+    [budgeted] = server._budgeted()
+    assert (budgeted.held_bytes, budgeted.is_leaving, budgeted.is_anonymous) == (1_000, False, False)
+    assert server._budgeted in node.peers.clients
+
+
 def test_every_receiver_of_a_topic_gets_every_message(client: Client) -> None:
     receivers = [client.receiver("plant/temp", name=f"r{number}") for number in range(3)]
     client.sender("plant/temp").send_many([b"1", b"2"])

@@ -8,8 +8,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from reknit.client.session import connect
-from reknit.config import SecuritySettings, TopicSettings
+from reknit.config import LimitSettings, SecuritySettings, TopicSettings
+from reknit.config.units import KIB, MIB
 from reknit.topic import Pattern
 from tests.gateway.http.http_client import Web, config, payloads, web
 
@@ -73,6 +76,26 @@ def test_a_tunnel_that_is_slow_but_takes_something_catches_up_and_misses_nothing
         node.post("/what/chat", "live again")
         assert payloads(slow.events(2 + count))[-1] == "live again"
         slow.close()
+
+
+def test_what_waits_for_a_tunnel_counts_against_the_budget_of_a_peer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limits = LimitSettings(
+        frame_bytes_max=64 * KIB, payload_bytes_max=32 * KIB, batch_bytes=16 * KIB, peer_bytes_max=64 * KIB
+    )
+    settings = replace(config(tunnel_bytes_max=64 * MIB, stall_s_max=600), limits=limits)
+    with web(settings) as node, ExitStack() as stack:
+        slow, other = stack.enter_context(node.tunnel()), stack.enter_context(node.tunnel("/what/else"))
+        slow.events(1)
+        other.events(1)
+        count = 0
+        while "(limits.peer_bytes_max)" not in caplog.text and count < 5_000:
+            node.post("/what/chat", "x" * 20_000)
+            count += 1
+        assert len(node.http.tunnels) == 1, "it was never closed"
+        node.post("/what/else", "the other goes on")
+        assert payloads(other.events(2))[-1] == "the other goes on"
 
 
 def test_a_request_that_is_too_large_is_413_and_long_headers_are_431() -> None:

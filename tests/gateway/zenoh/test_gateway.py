@@ -203,6 +203,28 @@ def test_nobody_in_a_zenoh_network_publishes_below_reknit() -> None:
     run(test)
 
 
+def test_a_zenoh_network_over_the_quota_of_anonymous_waits_and_loses_nothing() -> None:
+    async def test() -> None:
+        endpoint = f"tcp/127.0.0.1:{free_port()}"
+        security = SecuritySettings(quotas=("anonymous events_per_s=50",))
+        async with (
+            build_node(replace(config(zenoh_listen=(endpoint,)), security=security)) as node,
+            Peer([], [endpoint]) as peer,
+        ):
+            publisher = await peer.publisher()
+            await peer.reaches(node)
+            for number in range(100):
+                await call(publisher.put, b"%d" % number)
+            await until(
+                lambda: (
+                    node.journal.ledger.topics[KEY].events == 100 if KEY in node.journal.topics() else False
+                )
+            )
+            assert node.figures.status()["quotas"]["anonymous"]["waits"] > 0
+
+    run(test)
+
+
 def test_what_came_from_zenoh_is_not_sent_back() -> None:
     async def test() -> None:
         async with joined() as (node, session, peer):

@@ -243,6 +243,46 @@ def test_peers_without_a_name_do_not_use_up_the_budget_of_others() -> None:
     assert sum(connection.is_closed for _, connection in found[1:]) == 1, "160 KiB of 128 KiB"
 
 
+class Client:
+    """A client of a gateway, for which something waits."""
+
+    is_leaving = is_anonymous = False
+    quota_name = "web"
+
+    def __init__(self, held_bytes: int) -> None:
+        self.held_bytes = held_bytes
+        self.why = ""
+
+    def end(self, code: Code, text: str) -> None:
+        self.why = text
+
+
+def test_clients_of_gateways_count_against_the_share_of_one_and_the_budget_of_all() -> None:
+    peers, [(_, connection)] = full_peers(1)
+    connection.held_bytes = 40 * KIB
+    clients = [Client(65 * KIB), Client(63 * KIB), Client(50 * KIB)]
+    peers.clients.append(lambda: [client for client in clients if not client.why])
+    peers.check(0.5)
+    assert "(limits.peer_bytes_max)" in clients[0].why
+    assert [bool(client.why) for client in clients] == [True, False, False], "153 KiB of 160 KiB"
+    connection.held_bytes = 62 * KIB
+    peers.check(1.0)
+    assert "(limits.peers_bytes_max)" in clients[1].why
+    assert not connection.is_closed
+
+
+def test_clients_that_left_do_not_count_any_more() -> None:
+    peers, [(peer, connection)] = full_peers(1)
+    clients = [Client(63 * KIB), Client(63 * KIB)]
+    peers.clients.append(lambda: clients)
+    peers.check(0.5)
+    clients.clear()
+    connection.held_bytes = 60 * KIB
+    peers.check(1.0)
+    assert peers._budget.total == peer.held_bytes
+    assert not connection.is_closed
+
+
 def test_a_peer_that_reads_slowly_is_alive_and_one_that_does_not_read_is_closed() -> None:
     peers, [(slow, slowly), (stuck, never)] = full_peers(2)
     for peer, connection in ((slow, slowly), (stuck, never)):

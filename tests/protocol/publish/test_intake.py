@@ -354,3 +354,16 @@ def test_events_that_another_node_has_stored_are_taken_whatever_their_time() -> 
     assert isinstance(refused, RefusedBatch)
     intake.receive(PeerLeft(), "link", 0.0)
     assert not appended(give(intake, other, peer="link")), "the next connection with this id is another one"
+
+
+def test_only_a_part_of_a_node_publishes_below_reknit_also_as_a_source_that_it_began() -> None:
+    intake = Intake({}, is_of_node=lambda peer: peer == "relay")
+    first, second = batch(1, topic="reknit/audit"), batch(2, topic="reknit/audit")
+    assert appended(give(intake, first, peer="relay")) == [(1, 2)]
+    [counted, told] = give(intake, second, peer="eve")
+    assert isinstance(counted, RefusedBatch)
+    assert not counted.refusal.is_stored
+    assert isinstance(told, Send)
+    assert isinstance(told.message, Refuse)
+    assert told.message.code == Code.PERMISSION_DENIED
+    assert appended(give(intake, second, peer="relay")) == [(2, 3)]

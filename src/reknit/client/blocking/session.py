@@ -34,8 +34,10 @@ from reknit.frame import Buffer
 class SyncSession:
     """Made by `reknit.connect_sync`; open while in its `with`. Any number of threads may use it."""
 
-    def __init__(self, make: Callable[[], Session]) -> None:
-        self._make = make
+    def __init__(
+        self, make: Callable[[], Session], start_thread: Callable[[], LoopThread] = LoopThread
+    ) -> None:
+        self._make, self._start_thread = make, start_thread
         self._thread: LoopThread | None = None
         self._lock = threading.Lock()
         self._publishers: list[SyncPublisher] = []
@@ -43,7 +45,7 @@ class SyncSession:
 
     def open(self) -> SyncSession:
         """Connect. Raises `NotConnected` when no node answers in time."""
-        thread = LoopThread()
+        thread = self._start_thread()
         try:
             self._session = thread.run(self._open())
         except BaseException:

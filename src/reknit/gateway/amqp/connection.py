@@ -284,6 +284,18 @@ class AmqpConnection(asyncio.Protocol):
         """Messages of this client without an outcome."""
         return self._links.unsettled if self._links is not None else 0
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What was sent to the client and not taken yet, and what it sent in part."""
+        unsent = self._engine.waiting_bytes if self._engine is not None else 0
+        early = len(self._early or b"")
+        return self._transport.get_write_buffer_size() + unsent + early + self._intake.assembly_bytes
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection is being closed."""
+        return self._transport.is_closing()
+
     # -- the engine's side
 
     def opened(self) -> None:

@@ -183,6 +183,15 @@ class ProtonEngine:
     # -- the connection
 
     @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of all sessions wait to be sent."""
+        total, session = 0, lib.pn_session_head(self._connection, 0)
+        while session != ffi.NULL:
+            total += int(lib.pn_session_outgoing_bytes(session))
+            session = lib.pn_session_next(session, 0)
+        return total
+
+    @property
     def remote_container(self) -> str:
         return text_of(lib.pn_connection_remote_container(self._connection))
 

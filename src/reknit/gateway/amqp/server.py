@@ -16,6 +16,7 @@ from reknit.gateway.amqp.links.replies import ReplyAddresses
 from reknit.gateway.amqp.links.services import DeliveryCounts
 from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.security import AmqpSecurity
+from reknit.gateway.budgeted_clients import BudgetedClient
 from reknit.gateway.publish_pace import PublishPace
 from reknit.node.api import GatewayNode
 from reknit.transport.servers import Server, listen_failure, open_server
@@ -56,7 +57,12 @@ class AmqpServer:
         )
         self._server: Server | None = None
         self._security.follow(node)
+        self._gate = node.gate
+        node.budget_clients(self._budgeted)
         node.gate.watchers.append(self._review)
+
+    def _budgeted(self) -> list[BudgetedClient]:
+        return [BudgetedClient(one, self._gate) for one in self.connections if one.waiting_bytes]
 
     def _review(self) -> None:
         """The rules have changed."""

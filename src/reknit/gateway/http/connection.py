@@ -242,6 +242,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             return
         if self._is_encrypted or transport.get_write_buffer_size():
             transport.write(data)
+            self._services.connections.filled(self)
             return
         try:
             sent = write(self.fd, data)
@@ -249,6 +250,17 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             sent = 0  # the socket is full or closed: the transport deals with both
         if sent < len(data):
             transport.write(data[sent:])
+            self._services.connections.filled(self)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was sent to the client and not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection is being closed."""
+        return self._transport.is_closing()
 
     def end(self, why: str) -> None:
         """Send the reason in the tunnel's own format, and close. Abort after `LINGER_S`."""

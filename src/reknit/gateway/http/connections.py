@@ -7,6 +7,7 @@ import contextlib
 from typing import Protocol
 
 from reknit.gateway.access import Access
+from reknit.trust.identities import Identity
 
 
 class OpenHttpConnection(Protocol):
@@ -14,6 +15,18 @@ class OpenHttpConnection(Protocol):
 
     opened_at: float
     """Since when the server waits for its next request."""
+
+    @property
+    def proof(self) -> Identity:
+        """Who the client is."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was sent to the client and not taken yet."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is being closed."""
 
     def end(self, why: str) -> None:
         """Send the reason, and close."""
@@ -35,6 +48,8 @@ class ConnectionRegistry:
         self._open: dict[OpenHttpConnection, None] = {}
         self._reading: dict[OpenHttpConnection, None] = {}
         """Waiting for a complete request, the oldest first."""
+        self._full: dict[OpenHttpConnection, None] = {}
+        """Their sockets took not all that was sent."""
         self._empty = asyncio.Event()
 
     def __len__(self) -> int:
@@ -53,8 +68,18 @@ class ConnectionRegistry:
         """A request arrived completely."""
         self._reading.pop(connection, None)
 
+    def filled(self, connection: OpenHttpConnection) -> None:
+        """The socket of a connection took not all that was sent."""
+        self._full[connection] = None
+
+    def full(self) -> list[OpenHttpConnection]:
+        """The connections for which something waits. There may be very many others."""
+        self._full = {one: None for one in self._full if one.waiting_bytes}
+        return list(self._full)
+
     def closed(self, connection: OpenHttpConnection) -> None:
         """The connection is gone."""
+        self._full.pop(connection, None)
         self._open.pop(connection, None)
         self._reading.pop(connection, None)
         if not self._open:

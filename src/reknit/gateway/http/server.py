@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from reknit.config import HttpSettings
 from reknit.errors import InvalidConfig
 from reknit.gateway.access import Access
+from reknit.gateway.budgeted_clients import BudgetedClient
 from reknit.gateway.http.cloudevents import PATH, CloudEventsPage
 from reknit.gateway.http.connection import HttpConnection, HttpServices
 from reknit.gateway.http.connections import ConnectionRegistry
@@ -138,6 +139,7 @@ class HttpServer:
         self.room.warn()
         self._node.watchers.append(self.feed.grown)
         self._node.gate.watchers.append(self._review)
+        self._node.budget_clients(self._budgeted)
         self._timer = self._services.loop.call_later(TICK_S, self._tick)
 
     async def stop(self) -> None:
@@ -153,6 +155,9 @@ class HttpServer:
         await self.pages.close()
         await self._cloudevents.close()
         self.publishers.close()
+
+    def _budgeted(self) -> list[BudgetedClient]:
+        return [BudgetedClient(connection, self._node.gate) for connection in self._connections.full()]
 
     def _review(self) -> None:
         """The rules have changed."""

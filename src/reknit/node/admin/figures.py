@@ -99,7 +99,7 @@ class NodeFigures:
             "intake": {
                 "duplicates": core.intake.duplicates,
                 "is_full": core.intake.is_full,
-                "why": core.intake.why_full,
+                "why": core.intake.stopped,
             },
             "refused": self._gate.refusals.totals(),
             "quotas": self._quotas(),

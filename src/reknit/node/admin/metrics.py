@@ -82,20 +82,24 @@ class NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric, as of now."""
         answer = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
-        status, ledger = answer.result(ANSWER_S)
-        yield from _plain(status)
-        yield from _refused(status["refused"])
-        yield from _quotas(status["quotas"])
-        yield from _authentication(status["authentication"])
-        yield from _http(status["http"])
-        yield from _amqp(status["amqp"])
-        yield from _topics(status["topics"])
-        yield from _subscribers(status["subscribers"])
-        yield from _ledger(ledger)
-        yield from _pipelines(status["pipelines"])
+        yield from metrics_of(*answer.result(ANSWER_S))
 
     async def _ask(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return self._figures.status(), await self._figures.ledger()
+
+
+def metrics_of(status: dict[str, Any], ledger: list[dict[str, Any]]) -> Iterator[Metric]:
+    """Every metric of a node with this status and ledger."""
+    yield from _plain(status)
+    yield from _refused(status["refused"])
+    yield from _quotas(status["quotas"])
+    yield from _authentication(status["authentication"])
+    yield from _http(status["http"])
+    yield from _amqp(status["amqp"])
+    yield from _topics(status["topics"])
+    yield from _subscribers(status["subscribers"])
+    yield from _ledger(ledger)
+    yield from _pipelines(status["pipelines"])
 
 
 def _plain(status: dict[str, Any]) -> Iterator[Metric]:
@@ -106,6 +110,11 @@ def _plain(status: dict[str, Any]) -> Iterator[Metric]:
         family = CounterMetricFamily if is_counter else GaugeMetricFamily
         yield family(name, doc, value=float(value))
     yield GaugeMetricFamily("reknit_connections", "Connections that are open.", value=len(status["peers"]))
+    doc, stopped = (
+        "Topics and identities that wait for their dead letters.",
+        status["dead_letters"]["stopped"],
+    )
+    yield GaugeMetricFamily("reknit_dead_letters_stopped", doc, value=len(stopped))
 
 
 def _http(http: dict[str, Any] | None) -> Iterator[Metric]:

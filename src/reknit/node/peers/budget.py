@@ -7,7 +7,8 @@
       quota (`waiting_bytes`)
 
 Where there are permissions, a peer that presented neither a token nor a certificate has a quarter of the budget that all
-such peers share. So does a peer that has not introduced itself yet.
+such peers share. So does a peer that has not introduced itself yet. Clients of the HTTP and AMQP gateways are in the
+same budget; what waits for them is looked at with every round of housekeeping.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class PeerBudget:
         self._quotas = quotas if quotas is not None and quotas.limits("waiting_bytes") else None
         self._held: dict[BudgetedPeer, int] = {}
         self._total = 0
+        self._clients: set[BudgetedPeer] = set()
+        """Those clients of gateways for which something was held at the last review."""
 
     @property
     def total(self) -> int:
@@ -87,6 +90,19 @@ class PeerBudget:
         """Look at all peers: their queues may be shorter by now, and parts of messages have arrived."""
         for peer in peers:
             self._look(peer)
+        self._keep_all_within()
+
+    def review_clients(self, clients: Iterable[BudgetedPeer]) -> None:
+        """Look at the clients of gateways. One that has more than its share is closed; those that are gone are not
+        in `clients`."""
+        found = set(clients)
+        for gone in self._clients - found:
+            self.forget(gone)
+        self._clients = found
+        for client in found:
+            self.admits(client)
+
+    def _keep_all_within(self) -> None:
         self._keep_within()
         if self._quotas is not None:
             for name in sorted({peer.quota_name for peer in self._held}):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from reknit.config import Config
 from reknit.config.quotas import Quotas
 from reknit.frame import Buffer
-from reknit.node.peers.budget import PeerBudget
+from reknit.node.peers.budget import BudgetedPeer, PeerBudget
 from reknit.outcome import Code
 from reknit.transport.connection import Connection
 from reknit.trust.identities import OURSELVES, Identity
@@ -215,6 +215,8 @@ class Peers:
         self._budget = PeerBudget(config.limits, quotas)
         self._by_connection: dict[Connection, PeerState] = {}
         self._by_id: dict[int, PeerState] = {}
+        self.clients: list[Callable[[], Iterable[BudgetedPeer]]] = []
+        """The clients of gateways that something is held for; they are in the same budget."""
         self._count = 0
         self._checked_at = float("inf")
         self._resumed_at = 0.0
@@ -285,3 +287,4 @@ class Peers:
             elif silent_s > settings.heartbeat_s and not peer.is_leaving:
                 peer.send(Ping())
         self._budget.review(self)
+        self._budget.review_clients(client for clients in self.clients for client in clients())

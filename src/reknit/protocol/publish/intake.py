@@ -95,7 +95,7 @@ class Intake:
         self._refused: deque[tuple[int, Send]] = deque()
         """(number, refusal): told when the dead letters up to the number are durable."""
         self._number = 0
-        self._stopped = ""
+        self.stopped = ""
         """Why no events are taken for now; empty while they are."""
         self._withheld = Withholding()
         self._effects: list[Effect] = []
@@ -104,12 +104,7 @@ class Intake:
 
     @property
     def is_full(self) -> bool:
-        return bool(self._stopped)
-
-    @property
-    def why_full(self) -> str:
-        """Why no events are taken for now; empty while they are."""
-        return self._stopped
+        return bool(self.stopped)
 
     def next_number(self) -> int:
         """The number of the next append, shared with all other writers to the same journal."""
@@ -153,7 +148,7 @@ class Intake:
             case Frames():
                 self._admission.at(now)
                 frames = self._withhold(message, peer) if self._withheld.is_on else message
-                if self._quotas is None or self._stopped:
+                if self._quotas is None or self.stopped:
                     self._take(frames, peer)
                 else:
                     self._take_within(self._quotas, frames, peer, now)
@@ -163,17 +158,17 @@ class Intake:
                 self._declare(source, topic, peer)
             case QueuesFull(refuses=refuses, is_less=is_less):
                 self._withheld.queues = refuses
-                if is_less and not self._stopped:
+                if is_less and not self.stopped:
                     self._go()
             case LettersFull(refuses=letters, is_less=is_less):
                 self._withheld.letters = letters
-                if is_less and not self._stopped:
+                if is_less and not self.stopped:
                     self._go()
             case StopIntake(text=text):
                 self._stop(text)
             case ResumeIntake():
-                if self._stopped:
-                    self._stopped = ""
+                if self.stopped:
+                    self.stopped = ""
                     self._go()
             case PeerJoined():
                 self._connections.join(peer)
@@ -235,8 +230,8 @@ class Intake:
 
     def _take(self, frames: Frames, peer: Peer) -> None:
         connection = self._connections.publishes(peer)
-        if self._stopped:
-            self._turn_away(frames.heads, peer, self._stopped)
+        if self.stopped:
+            self._turn_away(frames.heads, peer, self.stopped)
             return
         claims, admission = self._connections.claims, self._admission
         permitted = admission.permitted(peer)
@@ -374,17 +369,12 @@ class Intake:
 
     def _take_within(self, quotas: PublishQuotas, frames: Frames, peer: Peer, now: float) -> None:
         """Take the batches that the quota of their publisher allows. The others stay there until it may go on."""
-        heads = frames.heads
-        count, text = quotas.admit(heads, self._positions.next_seqs, peer, now)
-        if count == len(heads):
-            self._take(frames, peer)
-        else:
-            length = sum(head.length for head in heads[:count])
-            self._take(Frames(frames.data[:length], heads[:count]), peer)
+        taken, away, text = quotas.split(frames, self._positions.next_seqs, peer, now)
+        self._take(taken, peer)
         if text:  # after the batches before them: a source begins with the first that is not taken
-            self._turn_away(heads[count:], peer, text)
+            self._turn_away(away, peer, text)
 
-    def _turn_away(self, heads: list[Head], peer: Peer, text: str, sources: Sequence[bytes] = ()) -> None:
+    def _turn_away(self, heads: Sequence[Head], peer: Peer, text: str, sources: Sequence[bytes] = ()) -> None:
         """Take none of these for now."""
         for head in heads:
             self._positions.turned_away(head.source, head.first)
@@ -392,10 +382,10 @@ class Intake:
 
     def _stop(self, text: str) -> None:
         """The journal is full. Nothing that was appended is lost; new events stay at their publisher."""
-        if not self._stopped:
+        if not self.stopped:
             for peer in self._connections.publishing():
                 self._send(peer, Hold(Code.RESOURCE_EXHAUSTED, text))
-        self._stopped = text
+        self.stopped = text
 
     def _go(self) -> None:
         self._expecting.clear()

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from reknit.batch import Head
 from reknit.protocol.machine import Peer
 from reknit.token_bucket import TokenBucket
+from reknit.wire.codec import Frames
 
 DEBT_S: Final = 10.0
 NAMES_MAX: Final = 10_000
@@ -109,13 +110,24 @@ class PublishQuotas:
         self._away: set[Peer] = set()
         """Those of them some of whose batches were not taken: later ones would leave a gap."""
 
-    def admit(
-        self, heads: Sequence[Head], next_seqs: Mapping[bytes, int], peer: Peer, now: float
-    ) -> tuple[int, str]:
-        """How many of these batches are taken, and why the peer has to wait now, if it was not told so before.
+    def split(
+        self, frames: Frames, next_seqs: Mapping[bytes, int], peer: Peer, now: float
+    ) -> tuple[Frames, Sequence[Head], str]:
+        """The batches that are taken, those that are not, and why the peer has to wait, unless it was told before.
 
         `next_seqs` has the seqs that are expected of known sources: what is here already costs nothing.
         """
+        heads = frames.heads
+        count, text = self._admit(heads, next_seqs, peer, now)
+        if count == len(heads):
+            return frames, (), text
+        length = sum(head.length for head in heads[:count])
+        return Frames(frames.data[:length], heads[:count]), heads[count:], text
+
+    def _admit(
+        self, heads: Sequence[Head], next_seqs: Mapping[bytes, int], peer: Peer, now: float
+    ) -> tuple[int, str]:
+        """How many batches are taken, and why the peer has to wait."""
         who = self._who(peer)
         if peer in self._away:
             return 0, self._text(who, now)

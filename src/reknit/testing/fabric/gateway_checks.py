@@ -30,11 +30,14 @@ def tunnels_resume(scene: Scene) -> Iterator[str]:
 
 
 def unread(scene: Scene, reading: Reading) -> Iterator[bytes]:
-    """The events that a tunnel still has to bring: those published at its node, unless they went with its disk."""
+    """The events that a tunnel still has to bring: those published at its node, unless they went with its disk.
+
+    Redriven events have no program at some node, and are recorded under names that a tunnel does not show.
+    """
     pattern = Pattern(reading.pattern)
     for sent in scene.record.sent.values():
         is_owed = sent.is_stored and sent.put_at > reading.live_at and pattern.matches(sent.topic)
-        is_here = scene.homes[sent.publisher] == reading.node
+        is_here = scene.homes.get(sent.publisher) == reading.node
         if is_owed and is_here and not may_be_gone(scene.replaced, reading.node, sent):
             yield from () if any(sent.payload in life for life in reading.lives) else (sent.payload,)
 
@@ -49,4 +52,11 @@ def no_traceback_is_logged(scene: Scene) -> Iterator[str]:
     yield from scene.fabric.logged
 
 
-GATEWAY_CHECKS: Final = (tunnels_resume, no_traceback_is_logged)
+def echoes_arrive(scene: Scene) -> Iterator[str]:
+    """A message to a dynamic address that was accepted comes to the link that the address was made for."""
+    for text, has_come in scene.record.echoes.items():
+        if not has_come:
+            yield f"{text!r} was accepted, and did not come"
+
+
+GATEWAY_CHECKS: Final = (tunnels_resume, no_traceback_is_logged, echoes_arrive)

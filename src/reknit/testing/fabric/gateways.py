@@ -11,6 +11,7 @@ from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.programs.amqp import AmqpReceivingProgram, AmqpSendingProgram
 from reknit.testing.fabric.programs.amqp_client import is_available
+from reknit.testing.fabric.programs.amqp_echo import AmqpEchoProgram
 from reknit.testing.fabric.programs.hostile import HostileProgram
 from reknit.testing.fabric.programs.posters import ADDRESS_TOPIC, PostingProgram
 from reknit.testing.fabric.programs.program import Program, Scene
@@ -91,6 +92,8 @@ def _amqp_programs(scene: Scene, nodes: list[FabricNode], rng: Random) -> Iterat
     for at in range(scene.plan.amqp_senders):
         topic = rng.choice(("jobs/x", "plant/b"))
         yield AmqpSendingProgram(scene, f"as{at}", rng.choice(nodes), topic, topic == "jobs/x")
+    if scene.plan.amqp_senders > 1:
+        yield AmqpEchoProgram(scene, "echo", rng.choice(nodes))
 
 
 def _is_strict(node: FabricNode) -> bool:

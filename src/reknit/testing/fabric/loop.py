@@ -83,6 +83,8 @@ class VirtualLoop(base_events.BaseEventLoop):
         self._is_ending = False
         self.tasks: list[asyncio.Task[Any]] = []
         """Every task, because one that never ends may only be collected at the end of the simulation."""
+        self.threads: list[Any] = []
+        """The threads of blocking programs: see `reknit.testing.fabric.threads`."""
         self.set_task_factory(self._make_task)
 
     def _make_task(self, loop: Any, coro: Any, **more: Any) -> asyncio.Task[Any]:
@@ -201,6 +203,8 @@ class VirtualLoop(base_events.BaseEventLoop):
 
     def close(self) -> None:
         """End everything that never ended. Crashed hosts run once more for that, and nobody listens to them."""
+        for thread in self.threads:
+            thread.end()
         if not self.is_closed() and self.tasks:
             self._is_ending, self._turns = True, 0
             self.set_exception_handler(lambda loop, context: None)

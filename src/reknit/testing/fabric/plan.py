@@ -114,6 +114,8 @@ class FabricPlan:
     drop_rate: float = 0.0
     link_rate: float = 0.0
     """Links that are removed or added while the nodes run."""
+    look_rate: float = 0.0
+    """Looks of an observer at a node: its status, its ledger, its metrics, and all that it has stored."""
     away_s_max: float = 2.0
     """How long a link that was removed is away at most."""
 
@@ -159,6 +161,9 @@ class FabricPlan:
     amqp_receivers: int = 0
     hostiles: int = 0
     """Peers that send garbage, mutated messages and floods."""
+
+    blocking: int = 0
+    """Publishers, subscribers, services and requesters that use the blocking client, in threads."""
 
     # caches
     liars: int = 0
@@ -219,6 +224,7 @@ class FabricPlan:
             **_Draw(Random(f"replacements {seed}")).replacements(),
             **_Draw(Random(f"departures {seed}")).departures(),
             **_Draw(Random(f"caches {seed}")).caches(),
+            **_Draw(Random(f"blocking {seed}")).blocking(),
             **_Draw(Random(f"group keys {seed}")).group_keys(),
         )
 
@@ -379,6 +385,9 @@ class _Draw:
 
     def departures(self) -> dict[str, Any]:
         return {"quit_share": self._some(0.25, 0.01, 0.1), "drift_max": self._some(0.2, 0.001, 0.2)}
+
+    def blocking(self) -> dict[str, Any]:
+        return {"blocking": 1 if self._rng.random() < 0.15 else 0, "look_rate": self._some(0.15, 0.5, 1.5)}
 
     def caches(self) -> dict[str, Any]:
         has_caches = self._rng.random() < 0.25

@@ -37,6 +37,7 @@ QUIET: Final[dict[str, Any]] = {
     "redrive_rate": 0.0,
     "drop_rate": 0.0,
     "link_rate": 0.0,
+    "look_rate": 0.0,
     "order": "none",
     "lease_s": 0.0,
     "hang": 0.0,
@@ -54,6 +55,7 @@ QUIET: Final[dict[str, Any]] = {
     "amqp_senders": 0,
     "amqp_receivers": 0,
     "hostiles": 0,
+    "blocking": 0,
     "members": 0,
     "replace_rate": 0.0,
 }

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any, Final
 
 KINDS: Final[dict[str, dict[str, Any]]] = {
-    "jobs": {"senders": 0},
     "requests": {"requesters": 0},
     "streams": {"stream_writers": 0},
     "web": {"posters": 0, "tunnels": 0, "web_readers": 0},
@@ -20,10 +19,10 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "groups": {"members": 0},
     "caches": {"liars": 0, "recoverers": 0},
     "hostiles": {"hostiles": 0},
+    "blocking": {"blocking": 0},
 }
-"""What there may be besides publishers and subscribers, and the fields that leave it out."""
+"""What there may be besides publishers, subscribers and workers, and the fields that leave it out."""
 WEIGHTS: Final = {
-    "jobs": 1.0,
     "requests": 1.0,
     "streams": 2.0,
     "web": 2.0,
@@ -32,8 +31,9 @@ WEIGHTS: Final = {
     "groups": 2.0,
     "caches": 2.0,
     "hostiles": 1.0,
+    "blocking": 4.0,
 }
-"""How readily each kind stays. Replicas are part of the fabric, and jobs and requests are in most plans."""
+"""How readily each kind stays. Replicas are part of the fabric, and requests are in most plans."""
 EVENTS_MAX: Final = 160
 """About how many events all publishers of a fabric publish."""
 PUT_SHARE: Final = 0.8
@@ -54,7 +54,7 @@ def small_fields(seed: int, plan: Mapping[str, Any]) -> dict[str, Any]:
     ]
     present.sort(key=lambda kind: rng.random() ** (1 / WEIGHTS[kind]), reverse=True)
     fields: dict[str, Any] = {}
-    for kind in present[rng.choice((1, 2, 2)) :]:
+    for kind in present[rng.choice((1, 1, 2)) :]:
         fields |= KINDS[kind]
     per_put = plan["publishers"] * (1 + plan["burst_max"]) / 2 * plan["run_s"]
     return fields | {"put_rate": min(plan["put_rate"] * PUT_SHARE, max(EVENTS_MAX / per_put, 1.0))}

@@ -99,6 +99,8 @@ class Record:
         self.served: dict[str, int] = {}
         """How often each request was carried out."""
         self.readings: list[Reading] = []
+        self.echoes: dict[bytes, bool] = {}
+        """Messages to a dynamic address of AMQP that either came or were accepted, not yet both: whether they came."""
         self.by_id: dict[EventId, bytes] = {}
         self.letters: dict[tuple[str, int], DeadLetterContent] = {}
         """Every dead letter, by its node and number."""

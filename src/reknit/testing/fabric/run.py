@@ -33,8 +33,10 @@ from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.programs.administration import operators
+from reknit.testing.fabric.programs.blocking import blocking_programs
 from reknit.testing.fabric.programs.caches import recovering_programs
 from reknit.testing.fabric.programs.groups import group_members
+from reknit.testing.fabric.programs.observers import observers
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
@@ -201,6 +203,7 @@ class FabricSimulation:
         for at in range(plan.requesters):
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
         self._add([*operators(scene), *film_makers(scene), *gateways.programs(scene)])
+        self._add([*blocking_programs(scene), *observers(scene)])
 
     def _add(self, programs: list[Program]) -> None:
         for program in programs:

@@ -79,8 +79,8 @@ MUTANTS: Final = (
     Mutant(
         name="go-never-sent",
         module=INTAKE,
-        old='                    self._stopped = ""\n                    self._go()',
-        new='                    self._stopped = ""',
+        old='                    self.stopped = ""\n                    self._go()',
+        new='                    self.stopped = ""',
         breaks="publishers that were told to wait are told to continue",
     ),
     Mutant(

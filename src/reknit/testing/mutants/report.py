@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -11,10 +11,14 @@ from typing import Any, Final
 from reknit.testing import checks
 from reknit.testing.checks.promise import PROMISES
 from reknit.testing.fabric.checks import CHECKS as FABRIC_CHECKS
+from reknit.testing.mutants.catalogue import MUTANTS as CATALOGUE
+from reknit.testing.mutants.mutant import Mutant
 from reknit.testing.mutants.runner import MutantResult
 
 CHECKS: Final = ("<!-- checks: begin -->", "<!-- checks: end -->")
 MUTANTS: Final = ("<!-- mutants: begin -->", "<!-- mutants: end -->")
+COLUMNS: Final = 6
+"""Of the table of mutants."""
 
 
 def as_line(result: MutantResult) -> str:
@@ -45,18 +49,36 @@ def as_json(results: Sequence[MutantResult]) -> list[dict[str, Any]]:
     ]
 
 
-def as_table(results: Sequence[MutantResult], seeds: int) -> str:
-    """The table of a documentation page."""
+Found = tuple[str, str]
+"""What a row says of a mutant: after how many seeds it was found, and within how many it was looked for."""
+NOT_RUN: Final[Found] = ("not run", "")
+
+
+def as_table(mutants: Sequence[Mutant], found: Mapping[str, Found]) -> str:
+    """The table of a documentation page: a row for each of these mutants, and what was found, by name."""
     rows = [
-        f"| {result.mutant.capability} | {result.mutant.name} | {result.mutant.breaks} "
-        f"| {result.mutant.simulation} | {_seeds(result)} |"
-        for result in results
+        f"| {one.capability} | {one.name} | {one.breaks} | {one.simulation} "
+        f"| {' | '.join(found.get(one.name, NOT_RUN))} |"
+        for one in mutants
     ]
     head = [
-        "| package | fault | the promise that it breaks | simulation | seeds |",
-        "| --- | --- | --- | --- | --- |",
+        "| package | fault | the promise that it breaks | simulation | found after seeds | of |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    return "\n".join([f"{summary(results, seeds)}.", "", *head, *rows])
+    ends = [found.get(one.name, NOT_RUN)[0] for one in mutants]
+    count = sum(end.isdigit() for end in ends)
+    left = [f"{ends.count(end)} {end}" for end in ("survived", "not run") if end in ends]
+    return "\n".join([f"{', '.join([f'{count} of {len(ends)} mutants found', *left])}.", "", *head, *rows])
+
+
+def _found_before(text: str) -> dict[str, Found]:
+    """What the rows of a table say, by the name of the mutant."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in text.splitlines()
+        if line[:2] == "| "
+    ]
+    return {row[1]: (row[-2], row[-1]) for row in rows if len(row) == COLUMNS}
 
 
 def as_promises() -> str:
@@ -70,10 +92,15 @@ def as_promises() -> str:
 
 
 def write_page(page: Path, results: Sequence[MutantResult], seeds: int) -> None:
-    """Write the tables of checks and mutants between the marks of a page."""
+    """Write the tables of checks and mutants between the marks of a page.
+
+    There is one row for each mutant of the catalogue. Those that were not run now keep what their rows say.
+    """
     text = page.read_text(encoding="utf-8")
     text = _between(text, CHECKS, as_promises(), page)
-    page.write_text(_between(text, MUTANTS, as_table(results, seeds), page), encoding="utf-8")
+    found = _found_before(text.partition(MUTANTS[0])[2].partition(MUTANTS[1])[0])
+    found |= {result.mutant.name: (_seeds(result), str(seeds)) for result in results}
+    page.write_text(_between(text, MUTANTS, as_table(CATALOGUE, found), page), encoding="utf-8")
 
 
 def _between(text: str, marks: tuple[str, str], table: str, page: Path) -> str:

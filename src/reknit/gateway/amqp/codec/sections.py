@@ -35,7 +35,7 @@ EMPTY: Final = (b"\x45", b"\xc1\x01\x00", b"\xc0\x01\x00", b"\xd1\x00\x00\x00\x0
 def descriptor(data: bytes, at: int) -> tuple[int, int]:
     """The section that begins at `at`, and where its value begins."""
     try:
-        if data[at] == 0 and data[at + 1] == 0x53:
+        if data[at] == 0 and data[at + 1] == 0x53 and HEADER <= data[at + 2] <= FOOTER:
             return data[at + 2], at + 3
         if data[at] == 0:
             found, end = decode(data, at + 1)

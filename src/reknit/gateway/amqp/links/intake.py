@@ -44,6 +44,11 @@ class ClientIntake:
         return 0 if self._is_waiting else self._bytes_max - self._held_bytes
 
     @property
+    def assembly_bytes(self) -> int:
+        """How many bytes of messages came that are still arriving."""
+        return self._assembly_bytes
+
+    @property
     def is_assembly_full(self) -> bool:
         """Whether more bytes are still arriving than `amqp.assembly_bytes_max`."""
         return self._assembly_bytes > self._assembly_bytes_max

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from reknit.testing.fabric.nodes import AMQP_PORT, FabricNode
 from reknit.testing.fabric.programs.amqp_client import AmqpClient
+from reknit.testing.fabric.programs.amqp_messages import GARBAGE, decode_message, encode_message
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.record import Seen, Sent
 
 CREDIT: Final = 10
-SOURCE_CHARACTERS: Final = 22
-"""A delivery's tag is the event's id: its source in base64, then its seq in hexadecimal digits."""
-
-
-class ReceivedMessage(NamedTuple):
-    """A message, as the event that it is."""
-
-    payload: bytes
-    topic: str
-    source: bytes
-    seq: int
-    headers: dict[str, str]
-
-    @property
-    def id(self) -> str:
-        return f"{self.source.hex()}:{self.seq}"
+PIECE_BYTES: Final = 1_500
+"""A long message arrives in pieces of this size."""
+GARBAGE_SHARE: Final = 0.05
+ABORT_SHARE: Final = 0.1
 
 
 class AmqpSendingProgram(Program):
@@ -36,6 +24,8 @@ class AmqpSendingProgram(Program):
     def __init__(self, scene: Scene, name: str, node: FabricNode, topic: str, is_balanced: bool) -> None:
         super().__init__(scene, name, node)
         self.topic, self.is_balanced = topic, is_balanced
+        self.is_relayed = not is_balanced and scene.fabric.rng(f"relayed {name}").random() < 0.4
+        """Whether each message names its topic, and not the link."""
         self._count = 0
         self._client: AmqpClient
         self._open: dict[str, Sent] = {}
@@ -54,7 +44,8 @@ class AmqpSendingProgram(Program):
         try:
             session = await client.open(self.node.host.address, AMQP_PORT)
             link = session.sender(self.name)
-            link.target.address = link.source.address = self.topic
+            if not self.is_relayed:
+                link.target.address = link.source.address = self.topic
             link.open()
             client.turn()
             while True:
@@ -69,25 +60,41 @@ class AmqpSendingProgram(Program):
 
     async def _send(self, client: AmqpClient, link: Any) -> None:
         for _ in range(min(self.rng.randint(1, self.scene.plan.burst_max), link.credit)):
+            if self.rng.random() < GARBAGE_SHARE:
+                self._send_garbage(link)
+                continue
             sent = self._next()
             delivery = link.delivery(str(self._count))
             self._open[delivery.tag] = sent
-            data = _encode(sent.payload)
-            if len(data) > 100 and self.rng.random() < 0.3:  # it arrives in parts
-                link.stream(data[:50])
+            data = encode_message(sent.payload, self.rng, self.topic if self.is_relayed else "")
+            while len(data) > PIECE_BYTES and self.rng.random() < 0.9:
+                link.stream(data[:PIECE_BYTES])
+                data = data[PIECE_BYTES:]
                 client.turn()
-                await asyncio.sleep(self.rng.uniform(0.0, 0.1))
-                data = data[50:]
-            if client.over.done():
-                return
-            link.stream(data)
-            link.advance()
+                await asyncio.sleep(self.rng.uniform(0.0, 0.02))
+                if client.over.done():
+                    return
+                if self.rng.random() < ABORT_SHARE:
+                    self._open.pop(delivery.tag, None)
+                    delivery.abort()
+                    break
+            else:
+                link.stream(data)
+                link.advance()
             client.turn()
+
+    def _send_garbage(self, link: Any) -> None:
+        """Bytes that are not a message: they have to be rejected."""
+        self._count += 1
+        link.delivery(f"garbage {self._count}")
+        link.stream(self.rng.choice(GARBAGE))
+        link.advance()
 
     def _next(self) -> Sent:
         self._count += 1
         text = f"{self.name} {self._count} ".encode()
-        size = self.rng.choice((10, self.scene.plan.payload_bytes_max, self.scene.plan.payload_bytes_max * 4))
+        most = self.scene.plan.payload_bytes_max
+        size = self.rng.choice((10, most, most * 4, most * 15))
         return self.scene.record.put(text + b"." * self.rng.randrange(size), self.topic, self.name)
 
     def _on_event(self, name: str, what: Any) -> None:
@@ -97,6 +104,8 @@ class AmqpSendingProgram(Program):
             sent = self._open.pop(what.tag, None)
             if sent is not None:
                 self._ended(sent, what.remote_state.name)
+            elif what.tag.startswith("garbage") and what.remote_state.name != "REJECTED":
+                self.scene.record.blame(f"{self.name} sent garbage, and it was {what.remote_state.name}")
             what.settle()
 
     def _ended(self, sent: Sent, state: str) -> None:
@@ -188,14 +197,14 @@ class AmqpReceivingProgram(ListeningProgram):
             self._receive(what)
 
     def _receive(self, delivery: Any) -> None:
-        link = delivery.link
-        data = link.recv(delivery.pending)
-        tag = delivery.tag
-        link.advance()
-        if data is None or delivery.aborted:
+        link, tag = delivery.link, delivery.tag
+        if delivery.aborted:
             delivery.settle()
+            link.flow(1)
             return
-        event = _decode(data, self.pattern, tag)
+        data = link.recv(delivery.pending)
+        link.advance()
+        event = decode_message(data, self.pattern, tag)
         payload = self.scene.record.name(event)
         self.scene.record.received(self.seen, event.topic, event.source, event.seq, payload)
         asyncio.get_running_loop().call_later(self.think_s(), self._settle, self._attached, delivery, payload)
@@ -211,9 +220,11 @@ class AmqpReceivingProgram(ListeningProgram):
                 delivery.update(delivery.RELEASED)
             case "modify" if self.is_durable or self.is_balanced:
                 delivery.local.failed = True
+                delivery.local.undeliverable = self.is_balanced and self.rng.random() < 0.3
                 delivery.update(delivery.MODIFIED)
             case "reject" if self.is_durable or self.is_balanced:
                 self.seen.rejected.add(payload)
+                delivery.local.condition = refusal()
                 delivery.update(delivery.REJECTED)
             case _:
                 self.scene.record.accepted(self.seen, payload)
@@ -223,20 +234,8 @@ class AmqpReceivingProgram(ListeningProgram):
         client.turn()
 
 
-def _encode(payload: bytes) -> bytes:
-    from proton import Message
+def refusal() -> Any:
+    """Why a receiver rejects a message."""
+    from proton import Condition
 
-    return bytes(Message(body=payload, inferred=True).encode())
-
-
-def _decode(data: bytes, pattern: str, tag: str) -> ReceivedMessage:
-    from proton import Message
-
-    message = Message()
-    message.decode(data)
-    annotations = {str(name): value for name, value in (message.annotations or {}).items()}
-    topic = annotations.pop("x-opt-reknit-topic", pattern)
-    source = base64.urlsafe_b64decode(tag[:SOURCE_CHARACTERS] + "==")
-    headers = {name.removeprefix("x-opt-reknit-"): str(value) for name, value in annotations.items()}
-    headers |= {str(name): str(value) for name, value in (message.properties or {}).items()}
-    return ReceivedMessage(bytes(message.body), str(topic), source, int(tag[SOURCE_CHARACTERS:], 16), headers)
+    return Condition("app:unwanted", "not wanted")
