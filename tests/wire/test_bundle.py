@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reknit.batch import Batch
 from reknit.errors import MalformedFrame
 from reknit.view import Member, View
-from reknit.wire.bundle import ENVELOPE, Bundler, unbundle
+from reknit.wire.bundle import ENVELOPE, Bundler, is_for, unbundle
 from reknit.wire.groups import GroupAck, GroupAnnounce, GroupHello, GroupInstall, GroupPiece, GroupRecover
 
 ME = b"m" * 16
@@ -117,3 +117,12 @@ def test_text_that_is_not_utf_8_is_refused() -> None:
     datagram = packed([24, "why?"]).replace(b"why?", b"\xff\xfey?")
     with pytest.raises(MalformedFrame, match="utf-8"):
         unbundle(datagram, 7)
+
+
+def test_datagram_for_one_member_is_not_for_another_at_its_address() -> None:
+    """Seed 10055: a process that was started again took what was meant for the one before it for its own."""
+    for to, expected in ((0, (True, True)), (int.from_bytes(ME, "little"), (True, False))):
+        bundler = Bundler(7, b"o" * 16, 1472, to)
+        bundler.add(GroupAck(3))
+        [datagram] = bundler.take(0)
+        assert (is_for(datagram, ME), is_for(datagram, b"another process!")) == expected

@@ -1,12 +1,14 @@
 """Datagrams of a group: their layout, and how messages and pieces of batches are bundled into them.
 
-    envelope, 40 bytes   magic u16 · version u8 · 0 u8 · 0 u32 · group u64 · sender 16 B · stable u64
+    envelope, 40 bytes   magic u16 · version u8 · 0 u8 · to u32 · group u64 · sender 16 B · stable u64
     then items           piece:    1 u8 · is_relayed u8 · index u16 · size u16 · 0 u16 · first u64 · count u32
                                    · length u32 · (source 16 B if relayed) · data up to `size`
                          message:  2 u8 · 0 u8 · 0 u16 · length u32 · msgpack
 
 Little endian. `group` is a hash of the group's name, so that datagrams of other groups on the same address are
-ignored. `stable` is the last seq of the sender that all members have. Everything for the same destination in one turn
+ignored. `to` is the beginning of the id of the member that the datagram is for, 0 if it is for all: at its address may
+be a later process, which would take an acknowledgement for one of its own events. `stable` is the last seq of the sender
+that all members have. Everything for the same destination in one turn
 is sent together, up to the size of a datagram. A batch that needs several datagrams is cut into pieces of equal size,
 so that the kernel can send all of them with one call (UDP segmentation offload).
 """
@@ -40,6 +42,8 @@ PIECE_BYTES_MAX: Final = 65_400
 OVERHEAD_BYTES: Final = ENVELOPE.size + PIECE.size + SOURCE_BYTES
 """The overhead of a piece in its datagram, at most."""
 
+TO_MASK: Final = 0xFFFF_FFFF
+"""The part of a member's number that is in an envelope."""
 _KIND_PIECE: Final = 1
 _KIND_MESSAGE: Final = 2
 _decoder: msgspec.msgpack.Decoder[AnyGroupMessage] = msgspec.msgpack.Decoder(AnyGroupMessage)
@@ -67,8 +71,8 @@ class Bundler:
     [GroupAck(seq=7), GroupAskStart()]
     """
 
-    def __init__(self, group: int, me: bytes, datagram_bytes: int) -> None:
-        self._group, self._me = group, me
+    def __init__(self, group: int, me: bytes, datagram_bytes: int, to: int = 0) -> None:
+        self._group, self._me, self._to = group, me, to & TO_MASK
         self._limit = min(datagram_bytes, DATAGRAM_BYTES_MAX) - ENVELOPE.size
         self._items: list[list[Buffer]] = []
         self._room = 0
@@ -111,10 +115,26 @@ class Bundler:
         """The datagrams, each as parts that the kernel joins: batches are not copied."""
         if not self._items:
             return []
-        envelope = ENVELOPE.pack(MAGIC, VERSION, 0, 0, self._group, self._me, stable)
+        envelope = ENVELOPE.pack(MAGIC, VERSION, 0, self._to, self._group, self._me, stable)
         items, self._items = self._items, []
         self._room = 0
         return [[envelope, *parts] for parts in items]
+
+
+def is_for(datagram: Buffer, member: bytes) -> bool:
+    """Whether a datagram is for a member, alone or with all others; if it is none, `unbundle` says so.
+
+    >>> bundler = Bundler(1, b"m" * 16, 1472, to=int.from_bytes(b"abcd", "little"))
+    >>> bundler.add_piece(GroupPiece(b"s" * 16, 1, 1, 8, 8, 0, 0, memoryview(bytes(8))))
+    >>> [datagram] = bundler.take(stable=0)
+    >>> is_for(datagram, b"abcd" * 4), is_for(datagram, b"efgh" * 4)
+    (True, False)
+    """
+    if len(datagram) < ENVELOPE.size:
+        return True
+    magic, version, _, to, *_ = ENVELOPE.unpack_from(datagram)
+    is_ours = magic == MAGIC and version == VERSION
+    return not is_ours or to in (0, int.from_bytes(member[:4], "little"))
 
 
 def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:

@@ -82,6 +82,7 @@ class Node:
         self.tail = JournalTail(self.journal)
         self.memory = memory or LinkMemory()
         self.now = 0.0
+        self.now_us = 0
         self.effects: list[Effect] = []
         self.routes = Routes("a", 1, beat_s=1.0, timeout_s=3.0)
         self.machine = LinkMachine(
@@ -98,7 +99,7 @@ class Node:
             ),
             memory=self.memory,
             journal=self.tail,
-            now_us=lambda: 0,
+            now_us=lambda: self.now_us,
         )
 
     def give(self, message: Any, peer: Any = THEIRS) -> list[Effect]:
@@ -331,15 +332,17 @@ def test_recent_events_are_carried_to_a_neighbour_that_comes_back_with_another_d
     assert [head.first for one in node.sent(SPARE, Frames) for head in one.heads] == [1, 2]
 
 
-def test_neighbour_hears_of_subscriptions_before_it_is_asked_for_events() -> None:
-    """It passed over what it did not know to be wanted, and remembered this for `heal_s` only."""
-    node = Node()
+def test_events_after_the_position_of_a_neighbour_are_carried_when_it_is_known_what_it_wants() -> None:
+    """It asks before it says so, and the events are older than `heal_s`."""
+    node = Node(LinkMemory(first={"b": ("b's", "a's", 0)}), heal_s=0.0)
+    node.now_us = 10**12
+    node.publish(1)
     node.link()
-    node.give(Interests([("plant/**", "journal")], []), "a")
-    node.give(LineLost(), THEIRS)
-    node.give(hello(), SPARE)
-    kinds = [type(one.message) for one in node.of(SendOnLine) if one.line == SPARE]
-    assert kinds.index(Announce) < kinds.index(Pull)
+    node.give(Pull("a's", 0))
+    assert not node.sent(THEIRS, Frames)
+    node.give(LinkState("b", 1, 1, {"a": 1}))
+    node.give(Announce("b", 1, 1, [("plant/**", "journal")], is_whole=True))
+    assert [head.first for one in node.sent(THEIRS, Frames) for head in one.heads] == [1]
 
 
 def test_events_before_the_only_link_are_not_carried() -> None:

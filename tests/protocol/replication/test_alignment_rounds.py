@@ -194,7 +194,20 @@ def test_what_was_published_and_is_not_durable_yet_is_continued() -> None:
     aligning.theirs = holding(ann=[(1, 9)])
     aligning.begin()
     [ask] = aligning.give(aligning.digest())
-    assert aligning.found(ask, made(3, 5), made(5, 9))[:2] == [
-        StoreBeside(made(3, 5)),
-        PublishFetched(made(5, 9)),
-    ]
+    assert aligning.found(ask, made(3, 5), made(5, 9)) == [PublishFetched(made(5, 9)), SaveBeside()]
+
+
+def test_what_was_published_and_is_not_durable_yet_is_not_stored_beside_the_journal() -> None:
+    """Seed 10020: it was there when the node crashed, so nobody fetched it again, and subscribers never got it."""
+    aligning = Aligning({}, holding(ann=[(1, 4)]))
+    aligning.begin()
+    [ask] = aligning.give(aligning.digest())
+    aligning.found(ask, made(1, 4))
+    aligning.give(Saved())
+    aligning.theirs = holding(ann=[(1, 6)])
+    aligning.begin()
+    [ask] = aligning.give(aligning.digest())
+    [published, saves] = aligning.found(ask, made(1, 3), made(3, 6))
+    assert isinstance(published, PublishFetched)
+    assert (published.batch.first, published.batch.stop) == (4, 6)
+    assert saves == SaveBeside()

@@ -174,7 +174,7 @@ def test_subscriptions_that_were_unknown_or_come_back_make_a_node_look_back() ->
     node.receive(LinkState("b", 1, 1, {"a": 1}), "b", 0.0)
     node.take_effects()
     node.receive(Announce("b", 1, 1, [("old", "journal")], is_whole=True), "b", 0.0)
-    assert node.take_effects() == [Rerouted(True)], "it was not known what b wants"
+    assert node.take_effects() == [Rerouted(True, met="b")], "it was not known what b wants"
     node.receive(Announce("b", 2, 1, [], is_whole=True), "b", 0.0)
     assert node.take_effects() == [Rerouted(False)]
     node.receive(Announce("b", 2, 2, [("new", "journal")]), "b", 0.0)

@@ -46,7 +46,7 @@ class Sealing(Protocol):
 
 
 class GroupDatagrams:
-    """The address of each member, and the messages for each address and, with a seal, for each member."""
+    """The address of each member, and the messages for each member and address."""
 
     def __init__(
         self, group: int, sender: bytes, transport: GroupTransport, seal: Sealing | None = None
@@ -76,8 +76,7 @@ class GroupDatagrams:
         """The messages for one member, or for all."""
         if peer is None:
             return self._bundler(_EVERYWHERE, TO_ALL)
-        to = to_member(peer) if self._seal is not None else TO_ALL
-        return self._bundler(self._addresses.get(peer, _NOWHERE), to)
+        return self._bundler(self._addresses.get(peer, _NOWHERE), to_member(peer))
 
     def to_address(self, address: str) -> Bundler:
         """The messages for an address; without one, they go nowhere."""
@@ -87,7 +86,7 @@ class GroupDatagrams:
         bundler = self._bundlers.get((address, to))
         if bundler is None:
             room = self._transport.datagram_bytes - (0 if self._seal is None else SEAL_BYTES)
-            bundler = self._bundlers[address, to] = Bundler(self._group, self._sender, room)
+            bundler = self._bundlers[address, to] = Bundler(self._group, self._sender, room, to)
         return bundler
 
     def flush(self, stable: int) -> None:

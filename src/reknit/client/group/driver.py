@@ -77,7 +77,7 @@ class GroupDriver:
         self.id = me.id
         self._seal = None if self._keys is None else self._keys.seal(self._hash, me.id)
         self._datagrams = GroupDatagrams(self._hash, me.id, self.transport, self._seal)
-        self.incoming = IncomingDatagrams(self._name, self._hash, self._seal)
+        self.incoming = IncomingDatagrams(self._name, self._hash, me.id, self._seal)
         rng = Random(me.id)
         membership = GivenMembership(me) if is_given else Membership(me, settings, rng, seeds, monotonic())
         self.machine = GroupMember(

@@ -29,7 +29,7 @@ async def look(
     views: dict[int, View] = {}
     group, me = group_hash(name), environment.token_bytes(16)
     seal = None if keys is None else keys.seal(group, me)
-    incoming = IncomingDatagrams(name, group, seal)
+    incoming = IncomingDatagrams(name, group, me, seal)
 
     def on_datagram(data: bytes | memoryview, address: tuple[str, int]) -> None:
         read = incoming.read(data, address)

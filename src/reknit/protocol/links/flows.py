@@ -122,6 +122,8 @@ class OutgoingFlow:
         """The seq up to which a series was sent there, or came from there."""
         self.events = 0
         """How many events were sent."""
+        self.pulled = 0
+        """From where on the neighbour asked for events last."""
         self.lost_us = 0
         """When a line was lost last, in microseconds since 1970."""
 
@@ -150,7 +152,7 @@ class OutgoingFlow:
             self._cursor = journal.start if wanted.position >= 0 else max(self._first, journal.start)
         self._sent.resume(wanted.position if is_known else -1, self._cursor)
         self._passed = dict(self._sent.stored)
-        self._told = self._cursor
+        self._told = self.pulled = self._cursor
         # Events before its position may not have been meant for it at that time, and be now: see `look_back`.
         self._since = min(self._first, self._cursor)
         if wanted.position < 0:

@@ -257,7 +257,6 @@ class LinkMachine:
         flow.up(self._first_position(name, line.hello.journal))
         self.routes.receive(routing.LinkUp(line.cost), name, self._now)
         self._pass(anycast.NeighbourUp(line.hello.confirms), name)
-        self._tell_routes()  # the neighbour decides what to send by what it knows when it is asked for events
         self._pull(name, line)
 
     def _first_position(self, name: str, journal: str) -> int:
@@ -321,6 +320,7 @@ class LinkMachine:
 
     def _tell_routes(self) -> None:
         is_new = has_new_routes = False
+        met: list[str] = []
         for effect in self.routes.take_effects():
             match effect:
                 case routing.SendToNeighbour(peer=peer, message=message):
@@ -328,11 +328,14 @@ class LinkMachine:
                 case routing.DropLink(peer=peer):
                     self._note(logging.WARNING, f"{peer} sent nothing for too long: the link is closed")
                     self._effects += [CloseLine(line.id) for line in self.lines.all_to(str(peer))]
-                case routing.Rerouted(has_new_routes=yes):
+                case routing.Rerouted(has_new_routes=yes, met=node):
                     is_new, has_new_routes = True, has_new_routes or yes
+                    met += [node] if node in self.outgoing else []
         if is_new:
             self.table.forget()
             self._pass(anycast.RoutesChanged(), self.routes.name)
+        for node in met:  # it may have asked before it was known what it wants
+            self.outgoing[node].look_back(self.outgoing[node].pulled)
         if has_new_routes:
             position = self._position_since(self._now_us())
             for flow in self.outgoing.values():

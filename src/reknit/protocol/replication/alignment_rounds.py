@@ -229,16 +229,22 @@ class AlignmentRounds:
         for batch in batches:
             series = (batch.topic, batch.source)
             for bounds in self._search.wanted(series).overlap(batch.first, batch.stop):
-                self._effects.append(self._place(series, batch.cut(*bounds)))
+                self._effects += self._place(series, batch.cut(*bounds))
             self._search.found(series, batch.first, batch.stop)
 
-    def _place(self, series: Series, batch: Batch) -> PublishFetched | StoreBeside:
-        known = self._existing(series)
-        last = max(known.last if known else 0, self._published.get(series, 0))
+    def _place(self, series: Series, batch: Batch) -> list[Effect]:
+        """Where fetched events go: nowhere, if they were published in an earlier round and are not durable yet."""
+        known, published = self._existing(series), self._published.get(series, 0)
+        stored = known.last if known else 0
+        if stored < batch.first <= published:
+            if batch.stop - 1 <= published:
+                return []
+            batch = batch.cut(published + 1, batch.stop)
+        last = max(stored, published)
         if last and batch.first != last + 1:
-            return StoreBeside(batch)
+            return [StoreBeside(batch)]
         self._published[series] = batch.stop - 1
-        return PublishFetched(batch)
+        return [PublishFetched(batch)]
 
 
 _MACHINE: type[Machine[Input, Effect]] = AlignmentRounds

@@ -90,6 +90,8 @@ class Rerouted(msgspec.Struct, frozen=True):
 
     has_new_routes: bool
     """Whether recent events may have been passed over, because a route or a subscription was gone for a while."""
+    met: str = ""
+    """The node whose subscriptions are known for the first time."""
 
 
 Input = LinkUp | LinkDown | Interests | LinkState | Announce | AskWhole | Beat
@@ -340,9 +342,10 @@ class Routes:
             self._index[mode].add(Pattern(pattern), news.node)
         # Events were passed over while this node, after a restart of its own, did not know the subscriptions of
         # another yet; and while a subscriber without a name did not come back yet after a restart of its node.
-        were_unknown = known.instance == 0 or bool(known.interests_before & wanted)
+        met = news.node if known.instance == 0 else ""
+        were_unknown = bool(met or known.interests_before & wanted)
         known.update_interests(news.instance, news.seq, wanted)
-        self._effects.append(Rerouted(were_unknown))
+        self._effects.append(Rerouted(were_unknown, met))
 
     # -- messages
 
