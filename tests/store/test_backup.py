@@ -55,6 +55,18 @@ def test_a_restored_journal_has_what_the_backup_had_and_the_ledger(places: tuple
     journal.close()
 
 
+def test_a_journal_without_a_segment_is_backed_up_and_restored(places: tuple[Path, Path, Path]) -> None:
+    data, backup, restored = places
+    open_journal(data).close()
+    for start in segment_starts(data / "log"):
+        segment_path(data / "log", start).unlink()
+    assert (back_up(data, backup).events, back_up(data, backup).copied_bytes) == (0, 0)
+    restore(backup, restored)
+    again = open_journal(restored)
+    assert entries(again) == []
+    again.close()
+
+
 def test_a_second_backup_copies_only_what_is_new(places: tuple[Path, Path, Path]) -> None:
     data, backup, _ = places
     journal = open_journal(data)

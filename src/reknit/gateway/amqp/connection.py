@@ -160,7 +160,7 @@ class AmqpConnection(asyncio.Protocol):
         """Authenticate the client. Returns the bytes that belong to AMQP."""
         services = self._services
         try:
-            self._transport.write(sasl.feed(data))
+            answer = sasl.feed(data)
         except NotSasl as error:
             log.warning("%s: %s", self._transport.get_extra_info("peername"), error)
             self._transport.close()
@@ -171,6 +171,8 @@ class AmqpConnection(asyncio.Protocol):
                 None, "amqp", self._address, f"SASL {sasl.mechanism} failed".replace("  ", " ")
             )
             services.attempts.count(self._address, "amqp")
+        self._transport.write(answer)
+        if sasl.state is SaslState.FAILED:
             self._transport.close()
         if sasl.state is not SaslState.DONE:
             return b""

@@ -164,7 +164,7 @@ class _Backup:
         starts = [start for start in segment_starts(source.log) if start <= end]
         copied = 0
         held: list[int] = []
-        for start, following in zip(starts, [*starts[1:], end], strict=True):
+        for start, following in zip(starts, [*starts, end][1:], strict=True):
             path = segment_path(source.log, start)
             try:
                 size = min(path.stat().st_size, following - start)
