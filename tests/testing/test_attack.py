@@ -11,6 +11,7 @@ from reknit.testing.attack.__main__ import attack
 from reknit.testing.attack.credentials import Credential
 from reknit.testing.attack.matrix import MARKS, Cell, table
 from reknit.testing.fabric.programs.amqp_client import is_available
+from reknit.testing.tables import table_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "security.md"
 
@@ -19,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "security.md"
 def test_an_attack_finds_nothing_and_the_page_shows_what_was_tried() -> None:
     report = asyncio.run(attack())
     assert report.findings == []
-    shown = PAGE.read_text(encoding="utf-8").partition(MARKS[0])[2].partition(MARKS[1])[0].strip()
+    shown = table_of(PAGE.read_text(encoding="utf-8"), MARKS)
     rows = [row for row in shown.splitlines() if is_available() or not row.startswith("| AMQP ")]
     assert rows == table(report.cells).splitlines(), "make attack WRITE=1"
 

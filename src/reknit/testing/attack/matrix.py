@@ -12,6 +12,7 @@ from reknit.testing.attack.credentials import Credential, Visitor
 from reknit.testing.attack.doors import ACTIONS, Action
 from reknit.testing.attack.happened import Happened
 from reknit.testing.attack.target import Target
+from reknit.testing.tables import with_table
 
 NO_ANSWER: Final = "no answer"
 MARKS: Final = ("<!-- doors: begin -->", "<!-- doors: end -->")
@@ -77,16 +78,13 @@ def table(cells: Iterable[Cell]) -> str:
     for (door, action), by_credential in rows.items():
         marks = [_mark(by_credential.get(one)) for one in Credential]
         lines.append(f"| {door} | {action} | " + " | ".join(marks) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def write_table(page: Path, cells: Iterable[Cell]) -> None:
     """Write the table between the marks of a page."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
-    if not begin or not end:
-        raise ValueError(f"{page} has no place for the table: add {MARKS[0]} and {MARKS[1]}")
-    page.write_text(f"{before}{begin}\n{table(cells)}{end}{after}", encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    page.write_text(with_table(text, MARKS, table(cells), page), encoding="utf-8")
 
 
 def _mark(cell: Cell | None) -> str:

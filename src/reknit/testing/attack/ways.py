@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -18,8 +17,9 @@ from reknit.testing.attack.credentials import ANN, BOB, FOREIGN, ROOT
 from reknit.testing.attack.http_client import request
 from reknit.testing.attack.raw_peer import Closed, raw_peer
 from reknit.testing.attack.target import SECRET, SECRET_TOPIC, Target
+from reknit.testing.load.probe import memory_bytes
 from reknit.wire.links import Announce, Link, LinkState
-from reknit.wire.messages import Ack, Ping, Pong, Refuse, Start, Subscribe, Subscribed, Unsubscribed
+from reknit.wire.messages import Ack, Message, Ping, Pong, Refuse, Start, Subscribe, Subscribed, Unsubscribed
 from reknit.wire.recovery import Recover, Recovered
 
 SOURCE: Final = b"ann's own source"
@@ -62,32 +62,37 @@ def durable(pattern: str, name: str) -> Subscribe:
     return Subscribe(1, pattern, name, Start(), 1 << 20)
 
 
+async def take_over(
+    target: Target,
+    ann_says: Message | Batch,
+    she_hears: type[Message],
+    bob_says: Message | Batch,
+    he_may_hear: type[Message],
+) -> str:
+    """Ann takes something, and then bob tries to: at once, and after a restart of the node."""
+    async with raw_peer(target.ports["tcp"], target.secrets[ANN]) as ann:
+        await ann.say(ann_says)
+        await ann.hear(she_hears)
+    for when in ("at once", "after a restart"):
+        if when != "at once":
+            await target.restart()
+        async with raw_peer(target.ports["tcp"], target.secrets[BOB]) as bob:
+            await bob.say(bob_says)
+            if isinstance(await bob.hear(she_hears, he_may_hear), she_hears):
+                return f"{when} bob has what is ann's"
+    return ""
+
+
 @way("A source belongs to the identity whose events came first, also after a restart.")
 async def take_over_a_source(target: Target) -> str:
-    async with raw_peer(target.ports["tcp"], target.secrets[ANN]) as ann:
-        await ann.say(event(SOURCE, "plant/own", 1))
-        await ann.hear(Ack)
-    for when in ("at once", "after a restart"):
-        async with raw_peer(target.ports["tcp"], target.secrets[BOB]) as bob:
-            await bob.say(event(SOURCE, "other/own", 2))
-            if isinstance(await bob.hear(Ack, Refuse), Ack):
-                return f"{when} bob published as a source of ann's"
-        await target.restart()
-    return ""
+    ours, theirs = event(SOURCE, "plant/own", 1), event(SOURCE, "other/own", 2)
+    return await take_over(target, ours, Ack, theirs, Refuse)
 
 
 @way("A durable subscription belongs to the identity that opened it, also after a restart.")
 async def take_over_a_subscription(target: Target) -> str:
-    async with raw_peer(target.ports["tcp"], target.secrets[ANN]) as ann:
-        await ann.say(durable("plant/**", NAME))
-        await ann.hear(Subscribed)
-    for when in ("at once", "after a restart"):
-        async with raw_peer(target.ports["tcp"], target.secrets[BOB]) as bob:
-            await bob.say(durable("other/**", NAME))
-            if isinstance(await bob.hear(Subscribed, Unsubscribed), Subscribed):
-                return f"{when} bob opened a durable subscription of ann's"
-        await target.restart()
-    return ""
+    ours, theirs = durable("plant/**", NAME), durable("other/**", NAME)
+    return await take_over(target, ours, Subscribed, theirs, Unsubscribed)
 
 
 @way("A subscription that is refused claims no name.")
@@ -160,19 +165,14 @@ async def fill_the_memory(target: Target) -> str:
     rows = (await target.root.ask("owners"))["sources"]
     [source] = [bytes.fromhex(row["source"]) for row in rows if row["topic"] == SECRET_TOPIC][:1]
     await target.ann.publish_many(SECRET_TOPIC, [SECRET * 70] * 4_000)
-    before = _resident(target)
+    before = memory_bytes(target.process.pid)
     async with raw_peer(target.ports["tcp"], target.secrets[ANN]) as greedy:
         wish = Recover(1, SECRET_TOPIC, source, [(1, 5_000)], 4 << 20)
         with suppress(ConnectionError):  # it may be closed for it
             await greedy.say(*[wish] * FLOOD)
         await target.say_secret()
-        grown = _resident(target) - before
+        grown = memory_bytes(target.process.pid) - before
     return f"the node's memory grew by {grown >> 20} MiB" if grown > GROWTH_BYTES_MAX else ""
-
-
-def _resident(target: Target) -> int:
-    pages = int(Path(f"/proc/{target.process.pid}/statm").read_text().split()[1])
-    return pages * 4096
 
 
 @way("Before it introduced itself a peer is given room for a greeting, not more.")

@@ -14,6 +14,7 @@ from reknit.testing.fabric.checks import CHECKS as FABRIC_CHECKS
 from reknit.testing.mutants.catalogue import MUTANTS as CATALOGUE
 from reknit.testing.mutants.mutant import Mutant
 from reknit.testing.mutants.runner import MutantResult
+from reknit.testing.tables import table_of, with_table
 
 CHECKS: Final = ("<!-- checks: begin -->", "<!-- checks: end -->")
 MUTANTS: Final = ("<!-- mutants: begin -->", "<!-- mutants: end -->")
@@ -97,19 +98,10 @@ def write_page(page: Path, results: Sequence[MutantResult], seeds: int) -> None:
     There is one row for each mutant of the catalogue. Those that were not run now keep what their rows say.
     """
     text = page.read_text(encoding="utf-8")
-    text = _between(text, CHECKS, as_promises(), page)
-    found = _found_before(text.partition(MUTANTS[0])[2].partition(MUTANTS[1])[0])
+    text = with_table(text, CHECKS, as_promises(), page)
+    found = _found_before(table_of(text, MUTANTS))
     found |= {result.mutant.name: (_seeds(result), str(seeds)) for result in results}
-    page.write_text(_between(text, MUTANTS, as_table(CATALOGUE, found), page), encoding="utf-8")
-
-
-def _between(text: str, marks: tuple[str, str], table: str, page: Path) -> str:
-    """A page's text with a table between two marks."""
-    before, begin, rest = text.partition(marks[0])
-    _, end, after = rest.partition(marks[1])
-    if not begin or not end:
-        raise ValueError(f"{page} has no place for the table: add {marks[0]} and {marks[1]}")
-    return f"{before}{begin}\n{table}\n{end}{after}"
+    page.write_text(with_table(text, MUTANTS, as_table(CATALOGUE, found), page), encoding="utf-8")
 
 
 def _seeds(result: MutantResult) -> str:
