@@ -54,7 +54,7 @@ SAMPLES: list[ReknitError] = [
     Undelivered("a", "0a" * 16, 1, 2, "nobody took it"),
     Released("a", "0a" * 16, 1, 2, "nobody subscribes to it", Code.UNAVAILABLE, "node", "", 3),
     Rejected("a", "0a" * 16, 1, 2, "not an order", Code.INVALID_ARGUMENT, "node", "billing"),
-    Modified("a", "0a" * 16, 1, 2, "the path was lost", 2, "node", "billing"),
+    Modified("a", "0a" * 16, 1, 2, "the path was lost", Code.UNKNOWN, "node", "billing"),
     Gone(12, "topic 'a'"),
     JournalError("I/O error", "data/log"),
     JournalFull("no space left", "data/log"),
