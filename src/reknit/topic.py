@@ -7,6 +7,9 @@ A topic is concrete: segments joined by `/`. A pattern follows Zenoh's rules for
     $*    any characters inside one segment, including zero: `motor$*`, `$*-temp`
     @     a segment that begins with it matches only itself, never a wildcard
 
+Topics below `reknit/` are the node's own: dead letters, the audit trail. A pattern includes them only if it begins with
+`reknit/`, never by a wildcard, as `#` of MQTT does not include `$SYS`.
+
 A pattern's text is normalized to Zenoh's canonical form, so that equal sets of topics have equal texts: `**/**`
 becomes `**`, and `**/*` becomes `*/**`. Matching backtracks at most to the last `**`, so the worst pattern costs its
 length times the topic's length.
@@ -27,7 +30,9 @@ TOPIC_BYTES_MAX = 255 * 4
 
 ANY, REST, INSIDE = "*", "**", "$*"
 VERBATIM = "@"
-RESERVED = "reknit/"
+OURS = "reknit"
+"""The first segment of topics that only nodes write on."""
+RESERVED = f"{OURS}/"
 
 Part = str | tuple[str, ...]
 """One segment of a pattern: a literal, ANY, REST, or the pieces between the `$*`s."""
@@ -112,8 +117,14 @@ class Pattern:
         (True, True)
         >>> Pattern("**").matches("@admin"), Pattern("@admin/*").matches("@admin/log")
         (False, True)
+        >>> Pattern("**").matches("reknit/audit"), Pattern("reknit/*").matches("reknit/audit")
+        (False, True)
         """
-        return self.text == topic or (not self.is_topic and _matches(self.parts, topic.split("/")))
+        if self.text == topic:
+            return True
+        if self.is_topic or (is_reserved(topic) and self.parts[0] != OURS):
+            return False
+        return _matches(self.parts, topic.split("/"))
 
     def intersects(self, other: Pattern) -> bool:
         """True if some topic matches both.
@@ -122,6 +133,8 @@ class Pattern:
         (True, False)
         """
         ones, twos = self.parts, other.parts
+        if (ones[0] == OURS) != (twos[0] == OURS):
+            return self.matches(OURS) and other.matches(OURS)
         seen, todo = {(0, 0)}, [(0, 0)]
         while todo:
             at = todo.pop()
@@ -140,6 +153,8 @@ class Pattern:
         (True, False)
         """
         ours, theirs = self.parts, other.parts
+        if theirs[0] == OURS != ours[0]:
+            return other.text == OURS and self.matches(OURS)
         seen, todo = {(0, 0)}, [(0, 0)]
         while todo:
             at = todo.pop()
