@@ -162,9 +162,9 @@ def by_definition(ledger: Ledger) -> list[LedgerRow]:
                 problems += [
                     f"{series[1].hex()} [{low}, {high}) ended but was never published" for low, high in wrong
                 ]
-            rows.append(
-                LedgerRow(name, topic, published, *counts.values(), in_flight, tuple(sorted(problems)))
-            )
+            accepted, dead, lost = (counts[end] for end in FinalOutcome)
+            columns = (published, accepted, dead, lost, in_flight)
+            rows.append(LedgerRow(name, topic, *columns, tuple(sorted(problems))))
     return rows
 
 

@@ -239,7 +239,9 @@ def test_records_and_batches_are_booked_when_staged(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [0, 1])
-def test_an_outcome_that_can_not_be_is_told_also_after_opening_again(lasting: Maker, checkpoints: int) -> None:
+def test_an_outcome_that_can_not_be_is_told_also_after_opening_again(
+    lasting: Maker, checkpoints: int
+) -> None:
     """It ended, and nobody published it, or the subscriber does not follow its topic."""
     journal = lasting.open()
     fill_ledger(journal, 0)
