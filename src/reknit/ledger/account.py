@@ -17,6 +17,8 @@ ANYCAST: Final = "anycast/"
 """Accounts with this prefix belong to no subscriber: anycast delivers their events."""
 COPIES: Final = ("relay/", "route/")
 """Accounts with these prefixes belong to a relay or a bridge, which copies events to another node."""
+OF_GATEWAYS: Final = "amqp/"
+"""Begins the names of durable subscribers that a gateway opens for its clients."""
 
 
 @dataclass(slots=True)
