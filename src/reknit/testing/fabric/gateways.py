@@ -16,17 +16,26 @@ from reknit.testing.fabric.programs.hostile import HostileProgram
 from reknit.testing.fabric.programs.posters import ADDRESS_TOPIC, PostingProgram
 from reknit.testing.fabric.programs.program import Program, Scene
 from reknit.testing.fabric.programs.tunnels import Format, PatternReadingProgram, TunnelProgram
+from reknit.testing.fabric.programs.visited_pages import GOOD_SITE, REQUEST_BYTES_MAX
+from reknit.testing.fabric.programs.visitors import TUNNELS_MAX, VisitingProgram
 
 POSTED: Final = ("web/a", "web/b", "plant/a", ADDRESS_TOPIC)
 FORMATS: Final[tuple[Format, ...]] = ("sse", "json", "binary")
 HERE: Final = "0.0.0.0:0"
 """Each node puts its own address there."""
 
+VISITED: Final[dict[str, Any]] = {
+    "origins": (GOOD_SITE,),
+    "request_bytes_max": REQUEST_BYTES_MAX,
+    "tunnels_per_address_max": TUNNELS_MAX,
+}
+"""What visitors expect of a node."""
+
 
 def settings(plan: FabricPlan, rng: Random) -> dict[str, Any]:
     """The sections of a node's configuration."""
     found: dict[str, Any] = {}
-    if plan.posters or plan.tunnels or plan.web_readers:
+    if plan.posters or plan.tunnels or plan.web_readers or plan.visitors or plan.tenants:
         found["http"] = HttpSettings(
             listen=HERE,
             scheme="kn_route_checkpoint" if rng.random() < plan.checkpoint_share else "kn_event_hash",
@@ -35,6 +44,7 @@ def settings(plan: FabricPlan, rng: Random) -> dict[str, Any]:
             stall_s_max=rng.choice((1.0, 30.0)),
             request_timeout_s=5.0,
             stop_timeout_s=0.5,
+            **(VISITED if plan.visitors else {}),
         )
     if has_amqp(plan):
         found["amqp"] = AmqpSettings(
@@ -45,13 +55,15 @@ def settings(plan: FabricPlan, rng: Random) -> dict[str, Any]:
             credit_events=rng.choice((1, 10, 250)),
             stream_bytes_min=rng.choice((1 << 10, 1 << 20)),
             frame_bytes_max=rng.choice((512, 1 << 14)),
+            mechanisms=("ANONYMOUS", "PLAIN") if plan.tenants else ("ANONYMOUS",),
+            plain_needs_tls=not plan.tenants,
         )
     return found
 
 
 def has_amqp(plan: FabricPlan) -> bool:
     """Whether nodes serve AMQP."""
-    return bool(plan.amqp_senders or plan.amqp_receivers) and is_available()
+    return bool(plan.amqp_senders or plan.amqp_receivers or plan.tenants) and is_available()
 
 
 def left_out(plan: FabricPlan) -> tuple[str, ...]:
@@ -78,6 +90,8 @@ def programs(scene: Scene) -> Iterator[Program]:
         node, topic = rng.choice(places)
         pattern = rng.choice((topic, "**", "plant/**"))
         yield PatternReadingProgram(scene, f"web{at}", node, pattern, rng.choice(FORMATS))
+    for at in range(plan.visitors):
+        yield VisitingProgram(scene, f"visitor{at}", rng.choice(nodes))
     if has_amqp(plan):
         yield from _amqp_programs(scene, nodes, rng)
     for at in range(plan.hostiles):

@@ -29,12 +29,14 @@ from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
 from reknit.testing.fabric.gateway_checks import is_hostile, tunnels_resume
 from reknit.testing.fabric.group_checks import GROUP_CHECKS
+from reknit.testing.fabric.identities import security
 from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.programs.administration import operators
 from reknit.testing.fabric.programs.blocking import blocking_programs
 from reknit.testing.fabric.programs.caches import recovering_programs
+from reknit.testing.fabric.programs.callers import calling_programs
 from reknit.testing.fabric.programs.groups import group_members
 from reknit.testing.fabric.programs.observers import observers
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
@@ -42,6 +44,7 @@ from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
 from reknit.testing.fabric.programs.streams import film_makers
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
+from reknit.testing.fabric.programs.tenants import tenant_programs
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
 from reknit.testing.fabric.replicas import start_outposts
 from reknit.testing.fabric.rest_checks import nodes_forget
@@ -119,7 +122,7 @@ class FabricSimulation:
             for program in self.programs:
                 if program not in self._listeners:
                     program.start()
-            await asyncio.sleep(self.plan.run_s)
+            await self._run_on()
             self.scene.calm_down()
             await faults.stop()
             self.scene.calm_at = self.fabric.loop.now
@@ -163,6 +166,7 @@ class FabricSimulation:
             recovery=RecoverySettings(ask_timeout_s=0.5),
             topics=(TopicSettings(pattern=Pattern("jobs/**"), distribution="balanced"),),
             **gateways.settings(self.plan, self.fabric.rng(f"gateways {at}")),
+            **security(self.plan, self.fabric.folder),
         )
         return with_rules(config, self.plan)
 
@@ -204,6 +208,7 @@ class FabricSimulation:
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
         self._add([*operators(scene), *film_makers(scene), *gateways.programs(scene)])
         self._add([*blocking_programs(scene), *observers(scene)])
+        self._add([*tenant_programs(scene), *calling_programs(scene)])
 
     def _add(self, programs: list[Program]) -> None:
         for program in programs:
@@ -236,6 +241,18 @@ class FabricSimulation:
         nodes = [node for node in self.fabric.nodes.values() if node.name not in self.scene.outposts]
         return all(len(node.node.links.routes.reachable()) >= len(nodes) - 1 for node in nodes)
 
+    async def _run_on(self) -> None:
+        """Let everything happen for as long as the plan says. Commits go on meanwhile, unless disks fail."""
+        plan, end = self.plan, self.fabric.loop.now + self.plan.run_s
+        has_bad_disks = plan.stall_s_max or plan.full_rate or plan.sync_failure_rate
+        while (left_s := end - self.fabric.loop.now) > 0:
+            await asyncio.sleep(min(left_s, LOOK_S))
+            if not has_bad_disks:
+                self._look_at_commits()
+
+    def _look_at_commits(self) -> None:
+        self.scene.record.problems += self._commits.look(self.fabric.loop.now)
+
     async def _rest(self) -> bool:
         """Wait until nothing is to be expected any more. False if that takes too long."""
         deadline = self.fabric.loop.now + REST_S
@@ -243,7 +260,7 @@ class FabricSimulation:
             await asyncio.sleep(LOOK_S)
             if not self.scene.linked_at and self.is_linked():
                 self.scene.linked_at = self.fabric.loop.now
-            self.scene.record.problems += self._commits.look(self.fabric.loop.now)
+            self._look_at_commits()
             if self._busy() == "":
                 await asyncio.sleep(GRACE_S)
                 if self._busy() == "":
@@ -256,6 +273,8 @@ class FabricSimulation:
             if not program.is_done:
                 return f"{program.name} waits"
         for node in self.fabric.nodes.values():
+            if node.node.journal.staged_end != node.node.journal.end:
+                return f"{node.name} has staged entries"
             for row in node.node.journal.ledger.rows(node.node.in_hand()):
                 if row.in_flight and not is_hostile(row.topic):
                     return f"{node.name} has events in flight: {row}"
