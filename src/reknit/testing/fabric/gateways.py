@@ -12,6 +12,12 @@ from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.programs.amqp import AmqpReceivingProgram, AmqpSendingProgram
 from reknit.testing.fabric.programs.amqp_client import is_available
 from reknit.testing.fabric.programs.amqp_echo import AmqpEchoProgram
+from reknit.testing.fabric.programs.amqp_visitors import (
+    LINKS_MAX,
+    MESSAGE_BYTES_MAX,
+    RELAY_TOPICS_MAX,
+    AmqpVisitingProgram,
+)
 from reknit.testing.fabric.programs.hostile import HostileProgram
 from reknit.testing.fabric.programs.posters import ADDRESS_TOPIC, PostingProgram
 from reknit.testing.fabric.programs.program import Program, Scene
@@ -28,6 +34,11 @@ VISITED: Final[dict[str, Any]] = {
     "origins": (GOOD_SITE,),
     "request_bytes_max": REQUEST_BYTES_MAX,
     "tunnels_per_address_max": TUNNELS_MAX,
+}
+VISITED_AMQP: Final[dict[str, Any]] = {
+    "message_bytes_max": MESSAGE_BYTES_MAX,
+    "links_max": LINKS_MAX,
+    "relay_topics_max": RELAY_TOPICS_MAX,
 }
 """What visitors expect of a node."""
 
@@ -57,19 +68,23 @@ def settings(plan: FabricPlan, rng: Random) -> dict[str, Any]:
             frame_bytes_max=rng.choice((512, 1 << 14)),
             mechanisms=("ANONYMOUS", "PLAIN") if plan.tenants else ("ANONYMOUS",),
             plain_needs_tls=not plan.tenants,
+            **(VISITED_AMQP if plan.amqp_visitors else {}),
         )
     return found
 
 
 def has_amqp(plan: FabricPlan) -> bool:
     """Whether nodes serve AMQP."""
-    return bool(plan.amqp_senders or plan.amqp_receivers or plan.tenants) and is_available()
+    return (_needs_amqp(plan) or bool(plan.tenants)) and is_available()
+
+
+def _needs_amqp(plan: FabricPlan) -> bool:
+    return bool(plan.amqp_senders or plan.amqp_receivers or plan.amqp_visitors)
 
 
 def left_out(plan: FabricPlan) -> tuple[str, ...]:
     """The parts of a plan that this machine can't run."""
-    wanted = plan.amqp_senders or plan.amqp_receivers
-    return ("AMQP: proton is not installed",) if wanted and not is_available() else ()
+    return ("AMQP: proton is not installed",) if _needs_amqp(plan) and not is_available() else ()
 
 
 def programs(scene: Scene) -> Iterator[Program]:
@@ -106,6 +121,8 @@ def _amqp_programs(scene: Scene, nodes: list[FabricNode], rng: Random) -> Iterat
     for at in range(scene.plan.amqp_senders):
         topic = rng.choice(("jobs/x", "plant/b"))
         yield AmqpSendingProgram(scene, f"as{at}", rng.choice(nodes), topic, topic == "jobs/x")
+    for at in range(scene.plan.amqp_visitors):
+        yield AmqpVisitingProgram(scene, f"av{at}", rng.choice(nodes))
     if scene.plan.amqp_senders > 1:
         yield AmqpEchoProgram(scene, "echo", rng.choice(nodes))
 

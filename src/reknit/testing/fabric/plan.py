@@ -162,6 +162,8 @@ class FabricPlan:
     """Nodes whose tunnels resume by checkpoints, not by hashes."""
     amqp_senders: int = 0
     amqp_receivers: int = 0
+    amqp_visitors: int = 0
+    """Programs that use what AMQP has besides plain messages."""
     hostiles: int = 0
     """Peers that send garbage, mutated messages and floods."""
 

@@ -196,10 +196,34 @@ def calls(rng: Random) -> dict[str, Any]:
     }
 
 
+def amqp_visits(rng: Random) -> dict[str, Any]:
+    """Programs use everything that AMQP has."""
+    return {
+        **QUIET,
+        "nodes": rng.choice((1, 2)),
+        "run_s": rng.uniform(5.0, 8.0),
+        "publishers": 1,
+        "put_rate": 3.0,
+        "burst_max": 3,
+        "payload_bytes_max": rng.choice((200, 2000)),
+        "durables": 1,
+        "ephemerals": 0,
+        "amqp_senders": 2,
+        "amqp_receivers": 3,
+        "amqp_visitors": 2,
+        "release": 0.3,
+        "leave_share": 0.3,
+        "reset_rate": rng.choice((0.0, 0.3)),
+        "crash_rate": rng.choice((0.0, 0.2)),
+        "stop_share": rng.choice((0.0, 1.0)),
+        "down_s_max": 1.0,
+    }
+
+
 Family = Callable[[Random], dict[str, Any]]
 FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     6: (weak_receivers, spare_lines, long_absence, deaf_senders),
-    7: (tenants, visits, calls),
+    7: (tenants, visits, calls, amqp_visits),
 }
 """By the last digit of their seeds."""
 

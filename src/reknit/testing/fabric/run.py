@@ -24,7 +24,7 @@ from reknit.config import (
 )
 from reknit.testing.fabric import gateways
 from reknit.testing.fabric.checks import judge, owed_events_arrive
-from reknit.testing.fabric.commit_checks import CommitWatch
+from reknit.testing.fabric.commit_checks import CommitWatch, has_staged
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
 from reknit.testing.fabric.gateway_checks import is_hostile, tunnels_resume
@@ -58,6 +58,8 @@ TOPICS: Final = ("plant/a", "plant/b", "car/1")
 PATTERNS: Final = ("plant/**", "plant/a", "car/*", "plant/*")
 JOBS: Final = "jobs/x"
 READY_S: Final = 60.0
+ANNOUNCE_S: Final = 2.0
+"""Subscriptions are announced to other nodes with the next heartbeats."""
 REST_S: Final = 300.0
 """How long the fabric may take to come to rest once the faults are over, in virtual seconds."""
 LOOK_S: Final = 0.25
@@ -106,7 +108,8 @@ class FabricSimulation:
         self.scene = Scene(fabric, plan)
         self.programs: list[Program] = []
         self._listeners: list[Listening] = []
-        self._commits = CommitWatch(fabric.nodes)
+        has_bad_disks = bool(plan.stall_s_max or plan.full_rate or plan.sync_failure_rate)
+        self._commits = CommitWatch(fabric.nodes, has_bad_disks)
 
     async def run(self) -> list[str]:
         """The problems, at the end."""
@@ -122,7 +125,7 @@ class FabricSimulation:
             for program in self.programs:
                 if program not in self._listeners:
                     program.start()
-            await self._run_on()
+            await self._watch(self.plan.run_s)
             self.scene.calm_down()
             await faults.stop()
             self.scene.calm_at = self.fabric.loop.now
@@ -232,7 +235,7 @@ class FabricSimulation:
             if self.fabric.loop.now > deadline:
                 raise RuntimeError("the fabric was never ready")
             await asyncio.sleep(LOOK_S)
-        await asyncio.sleep(2.0)  # subscriptions are announced with the next heartbeats
+        await self._watch(ANNOUNCE_S)
         for seen in self.scene.record.seen.values():
             seen.ready_at = self.fabric.loop.now
 
@@ -241,13 +244,12 @@ class FabricSimulation:
         nodes = [node for node in self.fabric.nodes.values() if node.name not in self.scene.outposts]
         return all(len(node.node.links.routes.reachable()) >= len(nodes) - 1 for node in nodes)
 
-    async def _run_on(self) -> None:
-        """Let everything happen for as long as the plan says. Commits go on meanwhile, unless disks fail."""
-        plan, end = self.plan, self.fabric.loop.now + self.plan.run_s
-        has_bad_disks = plan.stall_s_max or plan.full_rate or plan.sync_failure_rate
+    async def _watch(self, seconds: float) -> None:
+        """Let things happen for so long. Commits go on meanwhile, unless disks fail."""
+        end = self.fabric.loop.now + seconds
         while (left_s := end - self.fabric.loop.now) > 0:
             await asyncio.sleep(min(left_s, LOOK_S))
-            if not has_bad_disks:
+            if not self._commits.has_bad_disks:
                 self._look_at_commits()
 
     def _look_at_commits(self) -> None:
@@ -273,7 +275,7 @@ class FabricSimulation:
             if not program.is_done:
                 return f"{program.name} waits"
         for node in self.fabric.nodes.values():
-            if node.node.journal.staged_end != node.node.journal.end:
+            if has_staged(node):
                 return f"{node.name} has staged entries"
             for row in node.node.journal.ledger.rows(node.node.in_hand()):
                 if row.in_flight and not is_hostile(row.topic):

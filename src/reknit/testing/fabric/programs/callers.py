@@ -158,7 +158,7 @@ class CallingProgram(Program):
         return found or await self._differs(session, topic, several, history=3600.0)
 
     async def _resume_at_a_checkpoint(self, session: Any) -> str:
-        """A subscription that starts at a checkpoint brings what was not processed then: the event in hand, and later ones."""
+        """A subscription that starts at a checkpoint brings the event in hand then, and those after it."""
         topic, several = await self._publish(session, self.rng.randint(2, 6))
         async with session.subscribe(topic, history=True) as events:
             for _ in range(self.rng.randint(1, len(several) - 1)):
