@@ -71,6 +71,7 @@ class Mesh:
         self.trail: list[AttemptEnded] = []
         self.granted: dict[str, int] = {}
         self._next = 1
+        self.journal: list[Batch] = []
         for name in sorted({name for link in links for name in link}):
             self.start(name, name in edges)
         for link in links:
@@ -132,6 +133,7 @@ class Mesh:
     ) -> None:
         batch = Batch.build(SOURCE, TOPIC, self._next, [b"x"] * count, time_us=0)
         self._next = batch.stop
+        self.journal.append(batch)
         self.nodes[name].anycast.receive(OfferEvents(batch, mode, resend, keeps=keeps), HERE, self.now)
         self._collect(name)
 
@@ -204,8 +206,8 @@ class Mesh:
                 self.tries.append((str(key), start, stop))
                 self._answer(str(key), start, stop)
             case ForwardToNeighbour():
-                assert effect.batch is not None
-                batch = effect.batch.cut(effect.start, effect.stop)
+                stored = (one for one in self.journal if one.first <= effect.start < one.stop)
+                batch = (effect.batch or next(stored)).cut(effect.start, effect.stop)
                 offered = OfferEvents(
                     batch,
                     effect.mode,

@@ -407,6 +407,26 @@ def test_a_node_that_keeps_events_retries_those_that_all_released() -> None:
     assert mesh.records() == 0
 
 
+def test_a_node_that_keeps_events_retries_those_that_all_behind_a_neighbour_released() -> None:
+    """There is a path, and nothing changes about it: the events must not wait for a change of paths."""
+    said: list[int] = []
+
+    def reluctant(start: int, stop: int) -> list[Outcome]:
+        said.append(start)
+        return [ACC if len(said) > 2 else REL]
+
+    mesh = Mesh("ab")
+    mesh.subscribe("b1", reluctant)
+    mesh.run()
+    mesh.offer("a", keeps=True)
+    mesh.run()
+    assert len(said) == 1
+    for _ in range(40):
+        mesh.tick(1.0)
+    assert [fate.outcome for fate in mesh.fates] == [ACC]
+    assert mesh.records() == 0
+
+
 def test_waiting_events_expire_by_their_ttl() -> None:
     mesh = alone()
     for keeps in (True, False):

@@ -189,6 +189,36 @@ def test_second_line_is_a_spare_that_takes_over() -> None:
     assert len(node.sent(SPARE, Beat)) == 1
 
 
+def test_lines_to_the_process_before_a_restart_are_closed_when_the_next_one_introduces_itself() -> None:
+    """It may forward events at once, and would wait for ever if they went with the old line later."""
+    node = Node()
+    node.link()
+    node.give(msgspec.structs.replace(hello(), instance=2), SPARE)
+    assert node.of(CloseLine) == [CloseLine(THEIRS)]
+    assert [type(message) for message, _ in node.passed((NeighbourDown, NeighbourUp))] == [
+        NeighbourDown,
+        NeighbourUp,
+    ]
+    assert node.give(Beat([]), THEIRS) == [], "what comes before it notices is ignored"
+    assert node.give(LineLost(), THEIRS) == []
+    assert node.machine.lines.neighbours() == {"b"}
+
+
+def test_a_spare_on_which_the_neighbour_waits_for_outcomes_is_closed_with_the_line_that_counts() -> None:
+    """For the neighbour, that spare is the line that counts. It has to know that its events are in doubt."""
+    node = Node()
+    node.link()
+    node.give(hello(), SPARE)
+    node.give(Forward(100, "b", "closest", False, 0, 0, ["b"]), SPARE)
+    node.give(LineLost(), THEIRS)
+    assert node.of(CloseLine) == [CloseLine(SPARE)]
+    assert node.passed(NeighbourUp) == []
+    assert node.machine.lines.neighbours() == set()
+    node.give(LineLost(), SPARE)
+    node.link(line=OURS)
+    assert node.machine.lines.neighbours() == {"b"}
+
+
 def test_events_go_on_over_the_line_on_which_they_were_requested() -> None:
     """The neighbour has noticed that the first line is dead, and this node has not."""
     node = Node()

@@ -101,6 +101,7 @@ class Links:
                 ),
                 distribution=distribution,
                 followed=self.followed,
+                linger_s=settings.heal_s,
             ),
             memory=self._file.value,
             journal=core.tail,
@@ -181,6 +182,7 @@ class Links:
         """From another part, the journal or a connection."""
         match message:
             case PeerLeft():
+                self.machine.table.peer_left()
                 if self._by_id.pop(peer, None) is not None:
                     self.machine.receive(LineLost(), peer, now)
             case PeerBlocked(is_blocked=is_blocked):

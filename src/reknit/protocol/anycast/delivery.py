@@ -141,6 +141,11 @@ class AnycastDelivery(msgspec.Struct, eq=False):
         return self.state is DeliveryState.ENDED
 
     @property
+    def is_released(self) -> bool:
+        """Whether a subscriber of this node, or everybody behind a neighbour, has released it in this round."""
+        return bool(self.excluded) or len(self.visited) > 1
+
+    @property
     def may_expire(self) -> bool:
         """Whether no path has it, so that nobody can still process it."""
         return self.state in _WITHOUT_PATH

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from reknit.batch import Batch
 from reknit.client import dead_letters
-from reknit.errors import Closed, NotConnected, Refused
+from reknit.errors import Closed, Gone, NotConnected, Refused
 from reknit.ledger import ANYCAST
 from reknit.node.admin.metrics import metrics_of
 from reknit.outcome import Code
@@ -40,9 +40,10 @@ class ObservingProgram(Program):
     async def _look_at(self, node: FabricNode) -> None:
         try:
             await self._look(node)
+        except Gone:
+            pass  # retention removed it meanwhile
         except Refused as error:
-            if error.code != Code.OUT_OF_RANGE:  # retention removed it meanwhile
-                self.scene.record.blame(f"{node.name} refused a question: {error}")
+            self.scene.record.blame(f"{node.name} refused a question: {error}")
 
     async def _look(self, node: FabricNode) -> None:
         began = self.now
