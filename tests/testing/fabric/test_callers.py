@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.programs import amqp_visitors, callers
+from reknit.testing.fabric.programs import callers
+from reknit.testing.fabric.programs.amqp import visitors as amqp_visitors
 from reknit.testing.fabric.run import run
 
 CALLS = FabricPlan(seed=1, nodes=2, run_s=4.0, publishers=0, durables=0, ephemerals=0, callers=2)

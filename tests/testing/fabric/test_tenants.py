@@ -8,7 +8,7 @@ import pytest
 
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.programs.held_quotas import identities_keep_their_quotas, names_of
+from reknit.testing.fabric.programs.tenants.held_quotas import identities_keep_their_quotas, names_of
 from reknit.testing.fabric.quota_checks import rates_are_kept
 from reknit.testing.fabric.run import FabricSimulation, run
 

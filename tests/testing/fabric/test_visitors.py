@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.programs import visitors
-from reknit.testing.fabric.programs.visited_pages import VisitedPage
+from reknit.testing.fabric.programs.web import visitors
+from reknit.testing.fabric.programs.web.visited_pages import VisitedPage
 from reknit.testing.fabric.run import run
 
 PLAN = FabricPlan(

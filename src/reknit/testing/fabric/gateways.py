@@ -9,21 +9,21 @@ from typing import Any, Final
 from reknit.config import AmqpSettings, HttpSettings
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.programs.amqp import AmqpReceivingProgram, AmqpSendingProgram
-from reknit.testing.fabric.programs.amqp_client import is_available
-from reknit.testing.fabric.programs.amqp_echo import AmqpEchoProgram
-from reknit.testing.fabric.programs.amqp_visitors import (
+from reknit.testing.fabric.programs.amqp.client import is_available
+from reknit.testing.fabric.programs.amqp.echo import AmqpEchoProgram
+from reknit.testing.fabric.programs.amqp.links import AmqpReceivingProgram, AmqpSendingProgram
+from reknit.testing.fabric.programs.amqp.visitors import (
     LINKS_MAX,
     MESSAGE_BYTES_MAX,
     RELAY_TOPICS_MAX,
     AmqpVisitingProgram,
 )
 from reknit.testing.fabric.programs.hostile import HostileProgram
-from reknit.testing.fabric.programs.posters import ADDRESS_TOPIC, PostingProgram
 from reknit.testing.fabric.programs.program import Program, Scene
-from reknit.testing.fabric.programs.tunnels import Format, PatternReadingProgram, TunnelProgram
-from reknit.testing.fabric.programs.visited_pages import GOOD_SITE, REQUEST_BYTES_MAX
-from reknit.testing.fabric.programs.visitors import TUNNELS_MAX, VisitingProgram
+from reknit.testing.fabric.programs.web.posters import ADDRESS_TOPIC, PostingProgram
+from reknit.testing.fabric.programs.web.tunnels import Format, PatternReadingProgram, TunnelProgram
+from reknit.testing.fabric.programs.web.visited_pages import GOOD_SITE, REQUEST_BYTES_MAX
+from reknit.testing.fabric.programs.web.visitors import TUNNELS_MAX, VisitingProgram
 
 POSTED: Final = ("web/a", "web/b", "plant/a", ADDRESS_TOPIC)
 FORMATS: Final[tuple[Format, ...]] = ("sse", "json", "binary")

@@ -7,8 +7,8 @@ from typing import Final
 
 from reknit.protocol.publish.rate_quotas import DEBT_S
 from reknit.testing.fabric.identities import tenants
-from reknit.testing.fabric.programs.held_quotas import identities_keep_their_quotas
 from reknit.testing.fabric.programs.program import Scene
+from reknit.testing.fabric.programs.tenants.held_quotas import identities_keep_their_quotas
 
 BURST_S: Final = 1.0
 """So many seconds' worth may be published at once."""

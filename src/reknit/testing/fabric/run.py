@@ -44,7 +44,7 @@ from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
 from reknit.testing.fabric.programs.streams import film_makers
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
-from reknit.testing.fabric.programs.tenants import tenant_programs
+from reknit.testing.fabric.programs.tenants.tenants import tenant_programs
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
 from reknit.testing.fabric.replicas import start_outposts
 from reknit.testing.fabric.rest_checks import nodes_forget

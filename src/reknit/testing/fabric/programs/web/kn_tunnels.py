@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from reknit.protocol.tunnel.simple_format import SimpleDecoder
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.programs.web import WebAnswer, request
+from reknit.testing.fabric.programs.web.requests import WebAnswer, request
 
 _CALL: Final = re.compile(rb"<script>parent\.kn_sendCallback\(\{elements:\[(.*)\]\}, window\)</script>\n")
 _TEXT: Final = r'("(?:[^"\\]|\\.)*")'

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.programs.amqp_visits import AmqpVisit, amqp_visit
+from reknit.testing.fabric.programs.amqp.visits import AmqpVisit, amqp_visit
 from reknit.testing.fabric.programs.program import AGAIN_S, EXPECTED, Program, Scene, is_peaceful
 
 CREDIT: Final = 20

@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 from reknit.envelope.cloudevents import to_json
 from reknit.protocol.tunnel.simple_format import SimpleDecoder
 from reknit.testing.fabric.nodes import HTTP_PORT, FabricNode
-from reknit.testing.fabric.programs.kn_tunnels import KnTunnel, kn_tunnel
-from reknit.testing.fabric.programs.posters import ADDRESS_TOPIC, cloudevent
 from reknit.testing.fabric.programs.program import Program, Scene, is_peaceful
-from reknit.testing.fabric.programs.visited_pages import PAGES, bad_conversations
-from reknit.testing.fabric.programs.web import FAILURES, QUIET_S, answer_to, request
+from reknit.testing.fabric.programs.web.kn_tunnels import KnTunnel, kn_tunnel
+from reknit.testing.fabric.programs.web.posters import ADDRESS_TOPIC, cloudevent
+from reknit.testing.fabric.programs.web.requests import FAILURES, QUIET_S, answer_to, request
+from reknit.testing.fabric.programs.web.visited_pages import PAGES, bad_conversations
 from reknit.testing.fabric.record import Sent
 
 PAGES_AT_ONCE: Final = 8

@@ -12,11 +12,11 @@ import msgspec
 from reknit.envelope.cloudevents import to_json
 from reknit.testing.fabric.identities import secret_of, topics_of
 from reknit.testing.fabric.nodes import AMQP_PORT, FabricNode
-from reknit.testing.fabric.programs.amqp_client import AmqpClient, is_available
-from reknit.testing.fabric.programs.amqp_messages import encode_message
-from reknit.testing.fabric.programs.posters import cloudevent
+from reknit.testing.fabric.programs.amqp.client import AmqpClient, is_available
+from reknit.testing.fabric.programs.amqp.messages import encode_message
 from reknit.testing.fabric.programs.program import Scene
-from reknit.testing.fabric.programs.web import FAILURES, answer_to, request
+from reknit.testing.fabric.programs.web.posters import cloudevent
+from reknit.testing.fabric.programs.web.requests import FAILURES, answer_to, request
 from reknit.testing.fabric.record import Sent
 
 Put = Callable[[], Sent]

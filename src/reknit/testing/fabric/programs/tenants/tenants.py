@@ -11,9 +11,9 @@ from reknit.errors import Refused
 from reknit.outcome import Code
 from reknit.testing.fabric.identities import secret_of, tenants, topics_of
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.programs.held_quotas import identities_keep_their_quotas, names_of
 from reknit.testing.fabric.programs.program import CLIENT, EXPECTED, Program, Scene
-from reknit.testing.fabric.programs.tenant_doors import TenantAtAmqp, TenantAtHttp
+from reknit.testing.fabric.programs.tenants.doors import TenantAtAmqp, TenantAtHttp
+from reknit.testing.fabric.programs.tenants.held_quotas import identities_keep_their_quotas, names_of
 from reknit.testing.fabric.record import Sent
 
 FOREIGN: Final = "tenant/somebody/a"

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from reknit.testing.fabric.nodes import AMQP_PORT, FabricNode
-from reknit.testing.fabric.programs.amqp_client import AmqpClient
+from reknit.testing.fabric.programs.amqp.client import AmqpClient
 
 ANSWER_S: Final = 8.0
 """How long the node may take to answer."""

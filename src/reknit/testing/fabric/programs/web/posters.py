@@ -13,7 +13,7 @@ from reknit.envelope.ids import make_id
 from reknit.errors import NotConnected, RemoteError
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import AGAIN_S, Program, Scene
-from reknit.testing.fabric.programs.web import FAILURES, answer_to
+from reknit.testing.fabric.programs.web.requests import FAILURES, answer_to
 from reknit.testing.fabric.record import Sent
 
 ADDRESS = Address.parse("//web/10/1/8001")
