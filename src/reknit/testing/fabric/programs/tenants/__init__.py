@@ -1,1 +1,4 @@
-"""Programs with an identity and quotas: `tenants.py` is what one does, `doors.py` what it does at the gateways."""
+"""Programs with an identity and quotas.
+
+Begin with `tenants.py`: what one does. `doors.py` is what it does at the gateways.
+"""
