@@ -135,6 +135,8 @@ class Core:
             None if quotas is None else quotas.publishing,
         )
         self.quotas = quotas
+        self.claims: dict[str, str] = {}
+        """By name of a durable subscriber that a gateway is about to open: the identity that it is for."""
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
@@ -295,6 +297,7 @@ class Core:
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
 
     def _subscribe(self, request: Subscribe, peer: Peer, now: float) -> None:
+        owner = self.claims.pop(request.name, "")
         subscriptions_max = self.config.limits.subscriptions_max
         if len(self.dispatch.queues) >= subscriptions_max:
             text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
@@ -309,7 +312,8 @@ class Core:
             self.say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
             return
         if request.name and self._edge is not None:
-            opened = replace(opened, owner=self._edge.owner(peer, request.pattern))
+            owner = owner or self._edge.owner(peer, request.pattern)
+        opened = replace(opened, owner=owner) if owner else opened
         self.dispatch.receive(opened, peer, now)
 
     # -- effects

@@ -163,8 +163,8 @@ class Subscribers:
     def _skip_seen(self, queue: Queue, seen: dict[bytes, int]) -> None:
         """Events that overtook others reached the subscriber, although they are behind its position."""
         ended: dict[Series, SeqSet] = {}
-        for series in self._state.ledger.published:
-            if (seq := seen.get(series[1], 0)) and queue.pattern.matches(series[0]):
+        for series, _ in self._state.ledger.matching(queue.pattern):
+            if seq := seen.get(series[1], 0):
                 ended[series] = SeqSet.from_ranges([(0, seq + 1)])
         queue.resume(self._state.end, ended)
 
