@@ -56,6 +56,9 @@ def test_seed_stays_good(seed: int) -> None:
 SMALL_SEEDS = {
     70040: "a node took the loss of a line to the process before a restart for that of the line that had replaced it, "
     "and a sender waited for ever for the events that it had forwarded over that",
+    143: "a node sent a worker an event that it had already, after the link over which that had come was back",
+    10212: "a member that had joined later than another one brought that one's events to a restarted node first, and "
+    "the node took its first ones for repeated",
     75: "an observer took it for an error that retention removed what it was about to read",
 }
 
