@@ -423,10 +423,7 @@ class Node:
 
     def held_by(self, name: str) -> Held | None:
         """The same for one account, by series; None if nobody knows."""
-        if not name.startswith(ANYCAST):
-            return self.core.dispatch.held_by(name)
-        seqs = self.anycast.in_hand().get(name)
-        return None if seqs is None else lambda series: seqs.get(series, SeqSet())
+        return (self.anycast if name.startswith(ANYCAST) else self.core.dispatch).held_by(name)
 
     @property
     def tail(self) -> JournalTail:

@@ -214,6 +214,17 @@ class AnycastDelivery(msgspec.Struct, eq=False):
         (self.parent or self).upstream = GONE
         self.resend = False
 
+    @property
+    def is_orphan(self) -> bool:
+        """Whether it may be adopted: the neighbour that sent it is no longer linked, and may send it again."""
+        return self.upstream == GONE and self.join is None and not self.terms.is_stream
+
+    def adopt(self, offered: AnycastDelivery) -> None:
+        """The same events are offered again, while a path has them: their outcome goes to whoever offers them."""
+        assert self.is_orphan, "nobody else waits for it"
+        self.upstream, self.visited = offered.upstream, offered.visited
+        self.resend = offered.resend and not self.is_pinned
+
     def comes_from(self, upstream: Peer) -> bool:
         """Whether it, or the delivery that it is a copy of, came from there."""
         return (self.parent or self).upstream == upstream

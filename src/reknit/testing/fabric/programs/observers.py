@@ -10,6 +10,7 @@ from reknit.batch import Batch
 from reknit.client import dead_letters
 from reknit.errors import Closed, Gone, NotConnected, Refused
 from reknit.ledger import ANYCAST
+from reknit.node.admin.ledger_reader import LedgerSums
 from reknit.node.admin.metrics import metrics_of
 from reknit.outcome import Code
 from reknit.testing.fabric.nodes import FabricNode
@@ -110,7 +111,7 @@ def figures_agree(name: str, status: dict[str, Any], ledger: list[dict[str, Any]
     """
     if status["node"] != name:
         yield f"{status['node']} answered a question to {name}"
-    for metric in metrics_of(status, ledger):
+    for metric in metrics_of(status, LedgerSums(ledger)):
         for sample in metric.samples:
             is_shared = sample.labels.get("subscriber", "").startswith(ANYCAST)
             if sample.name == "reknit_ledger_balanced" and sample.value != 1 and not is_shared:
