@@ -245,16 +245,21 @@ def _part_matches(part: Part, segment: str) -> bool:
 @lru_cache(maxsize=1024)
 def _expression(parts: tuple[Part, ...]) -> re.Pattern[str]:
     """A regular expression for a pattern with at most one `**`."""
+    allowed = "" if parts[0] == OURS else f"(?!{RESERVED})"
+    return re.compile(allowed + _parts_expression(parts))
+
+
+def _parts_expression(parts: tuple[Part, ...]) -> str:
     texts = [_segment_expression(part) for part in parts]
     if REST not in parts:
-        return re.compile("/".join(texts))
+        return "/".join(texts)
     at, any_one = parts.index(REST), _segment_expression(ANY)
     before, after = texts[:at], texts[at + 1 :]
     if after:
-        return re.compile("".join(f"{text}/" for text in before) + f"(?:{any_one}/)*" + "/".join(after))
+        return "".join(f"{text}/" for text in before) + f"(?:{any_one}/)*" + "/".join(after)
     if before:
-        return re.compile("/".join(before) + f"(?:/{any_one})*")
-    return re.compile(f"{any_one}(?:/{any_one})*")
+        return "/".join(before) + f"(?:/{any_one})*"
+    return f"{any_one}(?:/{any_one})*"
 
 
 def _segment_expression(part: Part) -> str:
