@@ -66,7 +66,7 @@ from reknit.protocol.dispatch.settlement import DispatchSettlement
 from reknit.protocol.dispatch.state import DispatchState, Effect
 from reknit.protocol.dispatch.subscribers import Subscribers
 from reknit.protocol.effects import Redeliver, Scan
-from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerLeft
+from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerLeft, earliest
 from reknit.protocol.ttl import overdue_of
 from reknit.records import Record, TopicPaused, TopicResumed
 from reknit.seqset import Range, SeqSet
@@ -197,7 +197,7 @@ class Dispatcher:
                 due.append(queue.retries.next_due())
         if self._sweep < self._sweep_to:
             due.append(self._state.now)
-        return min((at for at in due if at is not None), default=None)
+        return earliest(due)
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""
