@@ -125,6 +125,11 @@ class AnycastDelivery(msgspec.Struct, eq=False):
         return self.stop - self.start
 
     @property
+    def is_balanced(self) -> bool:
+        """Whether it goes where the load is lowest; else to the nearest, or to all."""
+        return self.terms.mode == "balanced"
+
+    @property
     def is_waiting(self) -> bool:
         return self.state is DeliveryState.WAITING
 

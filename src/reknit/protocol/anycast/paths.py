@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.anycast.inputs import Attach
 from reknit.protocol.anycast.path import CreditBalance, Path
+from reknit.protocol.anycast.sharing import shares
+from reknit.protocol.anycast.window import FIRST_LINK, Window
 from reknit.protocol.machine import Peer
 from reknit.topic_index import TopicIndex
 
@@ -66,7 +68,9 @@ class Paths:
             key,
             message.name,
             is_neighbour=False,
-            credit=CreditBalance(message.unit, message.credit),
+            credit=CreditBalance(
+                message.unit, message.credit, window=Window() if message.unit == "bytes" else None
+            ),
             pattern=message.pattern,
             takes_streams=message.takes_streams,
         )
@@ -84,7 +88,7 @@ class Paths:
         """Add a neighbour."""
         assert name not in self._neighbours, "one link to a neighbour"
         self._ids += 1
-        credit = CreditBalance("unsettled", self._link_events, self._link_bytes)
+        credit = CreditBalance("unsettled", self._link_events, self._link_bytes, Window(FIRST_LINK))
         path = Path(self._ids, name, name, is_neighbour=True, credit=credit, takes_streams=True)
         self._neighbours[name] = path
 
@@ -158,3 +162,30 @@ def rank(candidate: Candidate) -> tuple[int, int, int, str, int]:
     """The best candidate is the lowest: by value, cost, least recent use, a node's name, age."""
     value, cost, used, path = candidate
     return value, cost, used, path.name if path.is_neighbour else "", path.id
+
+
+def has_room(candidate: Candidate, delivery: AnycastDelivery) -> bool:
+    """Whether a path takes at least one event of a delivery now."""
+    return candidate[3].room(delivery.is_balanced) > 0
+
+
+def shares_of(delivery: AnycastDelivery, with_room: list[Candidate]) -> list[tuple[Path, int]]:
+    """The paths that get parts of a delivery, and how many events each. At least one path has room.
+
+    "closest" shares among the paths with the lowest cost alone; "balanced" among all, by how much each has in hand.
+    """
+    is_balanced = delivery.is_balanced
+    if len(with_room) == 1 or delivery.count == 1:
+        path = min(with_room, key=rank)[3]
+        return [(path, min(delivery.count, path.room(is_balanced)))]
+    best: dict[int, Candidate] = {}
+    for candidate in sorted(with_room, key=rank):  # a neighbour may lead to several nodes
+        best.setdefault(candidate[3].id, candidate)
+    if not is_balanced:
+        lowest = next(iter(best.values()))[0]
+        best = {number: candidate for number, candidate in best.items() if candidate[0] == lowest}
+    paths = [candidate[3] for candidate in best.values()]
+    loads = [candidate[0] for candidate in best.values()]
+    rooms = [min(delivery.count, path.room(is_balanced)) for path in paths]
+    counts = shares(loads, rooms, delivery.count)
+    return [(path, count) for path, count in zip(paths, counts, strict=True) if count]
