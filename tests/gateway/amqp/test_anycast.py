@@ -96,7 +96,10 @@ def test_a_rejection_brings_its_condition_back(client: Client) -> None:
     assert (sent.condition.name, sent.condition.description) == ("amqp:not-found", "no such order")
 
 
-@pytest.mark.parametrize(("react", "fields"), [("modify", (True, False)), ("undeliverable", (False, True))])
+@pytest.mark.parametrize(
+    ("react", "fields"),
+    [("modify", (True, False)), ("undeliverable", (False, True)), ("settle", (True, False))],
+)
 def test_modified_brings_its_fields_back(client: Client, react: str, fields: tuple[bool, bool]) -> None:
     receivers(client, "balanced/a", react)
     sent = client.sender("balanced/a").send(b"x")

@@ -131,7 +131,8 @@ def disposition_of(delivery: Handle, state: int, is_anycast: bool) -> LinkDispos
         return Outcome.REJECTED, int(code_of(name)), text or name
     if state == deliveries.MODIFIED:
         return _modified(*deliveries.remote_modified(delivery), is_anycast)
-    return ACCEPTED  # settled without a state: the client wants to hear no more of it
+    # Settled without an outcome: AMQP has the source's default outcome for that, which proton does not read.
+    return _modified(is_failed=True, is_undeliverable=False, is_anycast=is_anycast)
 
 
 def _modified(is_failed: bool, is_undeliverable: bool, is_anycast: bool) -> LinkDisposition:
