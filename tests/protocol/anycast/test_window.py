@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import statistics
 from collections import Counter, deque
 from random import Random
 
@@ -142,3 +143,15 @@ def test_a_path_that_settles_at_once_gets_as_much_as_there_is() -> None:
     window.sent(5.0)
     window.settled(FIRST, 5.0, is_idle=True)
     assert window.size > 1_000_000
+
+
+@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize("takes_s", [0.000_01, 0.001, 0.02])
+def test_equal_workers_get_equally_many_of_a_burst(count: int, takes_s: float) -> None:
+    rng = Random(1)
+    workers = Workers(**{f"w{number}": takes_s * rng.uniform(0.97, 1.03) for number in range(count)})
+    workers.offer(1, 1000)
+    workers.run()
+    done = list(workers.done.values())
+    assert sum(done) == 1000
+    assert statistics.pstdev(done) / statistics.mean(done) < 0.1

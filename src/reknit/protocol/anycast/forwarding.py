@@ -9,8 +9,9 @@ from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.anycast.inputs import DeliverLocally, ForwardToNeighbour
 from reknit.protocol.anycast.joined_outcomes import JoinedOutcomes
 from reknit.protocol.anycast.path import Path
-from reknit.protocol.anycast.paths import Candidate, Paths, has_room, shares_of
-from reknit.protocol.anycast.queues import Queues, RoomQueues
+from reknit.protocol.anycast.paths import Candidate, Paths, shares_of
+from reknit.protocol.anycast.queues import Queues, RoomQueue, RoomQueues
+from reknit.protocol.anycast.sharing import portion
 from reknit.protocol.anycast.window import PATIENCE_S
 from reknit.topic import Pattern
 
@@ -24,6 +25,8 @@ class Forwarding:
         self._queues = RoomQueues()
         self._full_since: dict[tuple[str, bool], float] = {}
         """By topic (of events, or of streams) whose deliveries wait for room: since when nothing changed."""
+        self._waiting: int | None = None
+        """While a queue is emptied: how many events were in it."""
         self._sent = 0
 
     @property
@@ -33,7 +36,7 @@ class Forwarding:
 
     def waiting_streams(self, topic: str) -> list[AnycastDelivery]:
         """The streams of a topic that wait for room."""
-        return [delivery for delivery in self._queues.streams.get(topic, ()) if delivery.is_waiting]
+        return list(self._queues.streams.get(topic, ()))
 
     def forward(self, delivery: AnycastDelivery, now: float, has_waited: bool = False) -> None:
         """Send it along the best paths that have room; in parts, if there are several or the room is for a part."""
@@ -44,7 +47,7 @@ class Forwarding:
         while rest is not None:
             delivery, rest = rest, None
             candidates = self._paths.candidates(delivery)
-            with_room = [candidate for candidate in candidates if has_room(candidate, delivery)]
+            with_room = self._with_room(candidates, delivery)
             if not candidates:
                 self._deliveries.finish_without_path(delivery, now)
             elif not with_room:
@@ -53,8 +56,19 @@ class Forwarding:
             else:
                 rest = self._share(delivery, with_room, now)
 
+    def _with_room(
+        self, candidates: list[Candidate], delivery: AnycastDelivery
+    ) -> list[tuple[Candidate, int]]:
+        """The candidates that take at least one event of it now, and how many at most."""
+        is_balanced, waiting = delivery.is_balanced, self._waiting
+        found = [(candidate, candidate[3].room(is_balanced)) for candidate in candidates]
+        if is_balanced and waiting is not None:
+            paths = len(candidates)
+            found = [(one, min(room, portion(one[3], paths, waiting))) for one, room in found if room > 0]
+        return [(candidate, room) for candidate, room in found if room > 0]
+
     def _share(
-        self, delivery: AnycastDelivery, with_room: list[Candidate], now: float
+        self, delivery: AnycastDelivery, with_room: list[tuple[Candidate, int]], now: float
     ) -> AnycastDelivery | None:
         """Send ranges of it along the best paths, as if each event chose for itself. Returns what has no room."""
         rest: AnycastDelivery | None = delivery
@@ -147,21 +161,33 @@ class Forwarding:
         for topic in [topic for topic in queues if pattern is None or pattern.matches(topic)]:
             self._pump_topic(queues, topic, now)
 
-    def _pump_topic(self, queues: Queues, topic: str, now: float) -> None:
-        queue = queues.get(topic)
+    def _pump_topic(self, queues: Queues, topic: str, now: float, in_portions: bool = True) -> None:
+        queue = queues.get(topic, RoomQueue())
+        self._waiting = queue.events if in_portions else None
+        try:
+            is_empty = self._empty(queue, now)
+        finally:
+            self._waiting = None
+        key = topic, queues is self._queues.streams
+        if is_empty:
+            queues.pop(topic, None)
+            self._full_since.pop(key, None)
+        else:
+            self._full_since[key] = now
+
+    def _empty(self, queue: RoomQueue, now: float) -> bool:
+        """Send what waits, as far as there is room. True if nothing waits any more."""
         while queue:
-            delivery = queue.popleft()
+            delivery = queue.take()
             if not delivery.is_waiting:
                 continue
             candidates = self._paths.candidates(delivery)
-            if candidates and not any(has_room(candidate, delivery) for candidate in candidates):
-                queue.appendleft(delivery)
-                self._full_since[topic, delivery.terms.is_stream] = now
-                return
+            if candidates and not self._with_room(candidates, delivery):
+                queue.put(delivery, is_first=True)
+                return False
             delivery.select_again()
             self.forward(delivery, now, has_waited=True)
-        queues.pop(topic, None)
-        self._full_since.pop((topic, queues is self._queues.streams), None)
+        return True
 
     # -- while all paths are full
 
@@ -176,10 +202,10 @@ class Forwarding:
                 self._full_since[topic, is_stream] = now
                 queues = self._queues.streams if is_stream else self._queues.events
                 self._grow_windows(queues, topic, now)
-                self._pump_topic(queues, topic, now)
+                self._pump_topic(queues, topic, now, in_portions=False)
 
     def _grow_windows(self, queues: Queues, topic: str, now: float) -> None:
-        first = next((delivery for delivery in queues.get(topic, ()) if delivery.is_waiting), None)
+        first = next(iter(queues.get(topic, ())), None)
         for candidate in self._paths.candidates(first) if first is not None else ():
             window = candidate[3].credit.window
             if window is not None and candidate[3].unsettled >= window.size:

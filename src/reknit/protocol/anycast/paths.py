@@ -164,28 +164,25 @@ def rank(candidate: Candidate) -> tuple[int, int, int, str, int]:
     return value, cost, used, path.name if path.is_neighbour else "", path.id
 
 
-def has_room(candidate: Candidate, delivery: AnycastDelivery) -> bool:
-    """Whether a path takes at least one event of a delivery now."""
-    return candidate[3].room(delivery.is_balanced) > 0
-
-
-def shares_of(delivery: AnycastDelivery, with_room: list[Candidate]) -> list[tuple[Path, int]]:
-    """The paths that get parts of a delivery, and how many events each. At least one path has room.
+def shares_of(delivery: AnycastDelivery, with_room: list[tuple[Candidate, int]]) -> list[tuple[Path, int]]:
+    """The paths that get parts of a delivery, and how many events each. At least one path has room: the second number.
 
     "closest" shares among the paths with the lowest cost alone; "balanced" among all, by how much each has in hand.
     """
-    is_balanced = delivery.is_balanced
     if len(with_room) == 1 or delivery.count == 1:
-        path = min(with_room, key=rank)[3]
-        return [(path, min(delivery.count, path.room(is_balanced)))]
-    best: dict[int, Candidate] = {}
-    for candidate in sorted(with_room, key=rank):  # a neighbour may lead to several nodes
-        best.setdefault(candidate[3].id, candidate)
-    if not is_balanced:
-        lowest = next(iter(best.values()))[0]
-        best = {number: candidate for number, candidate in best.items() if candidate[0] == lowest}
-    paths = [candidate[3] for candidate in best.values()]
-    loads = [candidate[0] for candidate in best.values()]
-    rooms = [min(delivery.count, path.room(is_balanced)) for path in paths]
+        (*_, path), room = min(with_room, key=_rank_of)
+        return [(path, min(delivery.count, room))]
+    best: dict[int, tuple[Candidate, int]] = {}
+    for candidate, room in sorted(with_room, key=_rank_of):  # a neighbour may lead to several nodes
+        best.setdefault(candidate[3].id, (candidate, room))
+    if not delivery.is_balanced:
+        lowest = min(candidate[0] for candidate, _ in best.values())
+        best = {number: one for number, one in best.items() if one[0][0] == lowest}
+    loads = [candidate[0] for candidate, _ in best.values()]
+    rooms = [min(delivery.count, room) for _, room in best.values()]
     counts = shares(loads, rooms, delivery.count)
-    return [(path, count) for path, count in zip(paths, counts, strict=True) if count]
+    return [(one[0][3], count) for one, count in zip(best.values(), counts, strict=True) if count]
+
+
+def _rank_of(found: tuple[Candidate, int]) -> tuple[int, int, int, str, int]:
+    return rank(found[0])

@@ -1,8 +1,14 @@
-"""How a burst of events is shared among paths: as if each event had chosen its path, but in one range a path."""
+"""How events are shared among paths: as if each event had chosen its path, but in ranges.
+
+A burst is shared at once as far as there is room. Of what waits, a path that has room takes a part and comes back for
+more, so that all paths are done at about the same time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from reknit.protocol.anycast.path import Path
 
 
 def shares(loads: Sequence[int], rooms: Sequence[int], count: int) -> list[int]:
@@ -36,3 +42,15 @@ def shares(loads: Sequence[int], rooms: Sequence[int], count: int) -> list[int]:
 
 def _up_to(level: int, loads: Sequence[int], rooms: Sequence[int]) -> list[int]:
     return [max(0, min(room, level - load)) for load, room in zip(loads, rooms, strict=True)]
+
+
+def portion(path: Path, paths: int, waiting: int) -> int:
+    """How much of what waits one of several paths takes, so that it has in hand half of what would be its part.
+
+    It takes more where that keeps it busy. Only paths with a window are bounded: an AMQP receiver names the number of
+    events that it takes.
+    """
+    window = path.credit.window
+    if window is None:
+        return waiting
+    return max(-(-waiting // (2 * paths)), window.busy) - path.unsettled

@@ -48,6 +48,11 @@ class Window:
         self._gap_s = 0.0
         """The time between that and the settlement before."""
 
+    @property
+    def busy(self) -> int:
+        """How many events keep the path busy until it gets more."""
+        return max(LEAST, self.size // 100)
+
     def sent(self, now: float) -> None:
         """Events went along the path."""
         if self._began is None:
