@@ -442,6 +442,29 @@ def test_a_node_that_keeps_events_retries_those_that_all_released() -> None:
     assert mesh.records() == 0
 
 
+@pytest.mark.parametrize("where", ["a1", "b1"])
+def test_an_event_that_fails_as_often_as_it_may_ends(where: str) -> None:
+    mesh = Mesh("ab")
+    mesh.subscribe(where, MOD)
+    mesh.run()
+    mesh.offer("a", 5, keeps=True, attempts_max=3)
+    for _ in range(40):
+        mesh.run()
+        mesh.tick(1.0)
+    assert mesh.tries == [(where, 1, 6)] * 3
+    assert [(fate.start, fate.stop, fate.outcome, fate.attempts) for fate in mesh.fates] == [(1, 6, MOD, 3)]
+    assert mesh.records() == 0
+
+
+def test_a_release_is_no_failed_attempt() -> None:
+    answers = iter([MOD, REL, REL, REL, ACC])
+    mesh = alone(lambda start, stop: [next(answers)])
+    mesh.offer("a", keeps=True, attempts_max=2)
+    for _ in range(60):
+        mesh.tick(1.0)
+    assert [fate.outcome for fate in mesh.fates] == [ACC]
+
+
 def test_waiting_events_expire_by_their_ttl() -> None:
     mesh = alone()
     for keeps in (True, False):
