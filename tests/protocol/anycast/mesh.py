@@ -71,6 +71,7 @@ class Mesh:
         self.trail: list[AttemptEnded] = []
         self.granted: dict[str, int] = {}
         self._next = 1
+        self._published: list[Batch] = []
         for name in sorted({name for link in links for name in link}):
             self.start(name, name in edges)
         for link in links:
@@ -138,6 +139,7 @@ class Mesh:
     ) -> None:
         batch = Batch.build(SOURCE, TOPIC, self._next, [b"x"] * count, time_us=0)
         self._next = batch.stop
+        self._published.append(batch)
         offered = OfferEvents(batch, mode, resend, keeps=keeps, attempts_max=attempts_max)
         self.nodes[name].anycast.receive(offered, HERE, self.now)
         self._collect(name)
@@ -170,6 +172,10 @@ class Mesh:
             node.anycast.tick(self.now)
             self._collect(name)
         self.run()
+
+    def _journal(self, seq: int) -> Batch:
+        """The batch with an event, as the node that it was published on has it."""
+        return next(batch for batch in self._published if batch.first <= seq < batch.stop)
 
     @property
     def tried(self) -> list[str]:
@@ -211,8 +217,8 @@ class Mesh:
                 self.tries.append((str(key), start, stop))
                 self._answer(str(key), start, stop)
             case ForwardToNeighbour():
-                assert effect.batch is not None
-                batch = effect.batch.cut(effect.start, effect.stop)
+                batch = effect.batch or self._journal(effect.start)
+                batch = batch.cut(effect.start, effect.stop)
                 offered = OfferEvents(
                     batch,
                     effect.mode,
