@@ -384,10 +384,11 @@ class Core:
                 self.recovery.perform(effect, now)
 
     def _is_awaited(self, topic: str) -> bool:
-        """Whether a topic has a subscriber: here, on another node, or a durable one that is away."""
+        """Whether a topic has a subscriber of its own here, which may be away, or any subscriber on another node."""
         if self.dispatch.has_subscriber(topic) or self._is_elsewhere(topic):
             return True
-        return any(account.pattern.matches(topic) for account in self.journal.ledger.accounts.values())
+        accounts = self.journal.ledger.accounts.values()
+        return any(account.pattern.is_topic and account.pattern.matches(topic) for account in accounts)
 
     def _serves(self, peer: Peer, sub: int) -> bool:
         """Whether a subscription is to exactly one topic, as that of a service is; others only observe."""

@@ -222,8 +222,8 @@ class Dispatcher:
         return self._state.queues.by_key
 
     def has_subscriber(self, topic: str) -> bool:
-        """Whether a connected subscriber's pattern matches a topic."""
-        return bool(self._state.queues.matching(topic))
+        """Whether somebody is subscribed to just this topic. Others, with a wider pattern, only observe it."""
+        return any(queue.pattern.is_topic for queue in self._state.queues.matching(topic))
 
     def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """By connected durable subscriber: the events that its queue knows and that have not ended."""
