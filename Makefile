@@ -63,8 +63,8 @@ sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0 KEEP_GOI
 	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0)) \
 	  $(if $(FABRIC),--fabric) $(if $(LARGE),--large) $(if $(KEEP_GOING),--keep-going) $(addprefix --set ,$(SET))
 
-sim-coverage: setup ## Print which part of the code the simulations run: SEEDS=500 FABRICS=200
-	@$(BIN)/python scripts/sim_coverage.py --seeds $(or $(SEEDS),500) --fabrics $(or $(FABRICS),200) $(if $(MISSING),--missing)
+sim-coverage: setup ## Print which part of the code the simulations run: SEEDS=500 FABRICS=500
+	@$(BIN)/python scripts/sim_coverage.py --seeds $(or $(SEEDS),500) --fabrics $(or $(FABRICS),500) $(if $(MISSING),--missing)
 
 mutants: setup ## Plant faults one at a time, and say after how many seeds each is found; ONLY=ack-before-sync runs one
 	@$(BIN)/python -m reknit.testing.mutants $(addprefix --only ,$(ONLY)) $(if $(WRITE),--write docs/explanation/proof.md)

@@ -1,4 +1,4 @@
-"""Print which part of the code the simulations run: `make sim-coverage SEEDS=500 FABRICS=200`."""
+"""Print which part of the code the simulations run: `make sim-coverage SEEDS=500 FABRICS=500`."""
 
 import argparse
 import sys
@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument(
         "--seeds", type=int, default=500, help="seeds of the core's simulation (default: 500)"
     )
-    parser.add_argument("--fabrics", type=int, default=200, help="seeds of whole fabrics (default: 200)")
+    parser.add_argument("--fabrics", type=int, default=500, help="seeds of whole fabrics (default: 500)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--missing", action="store_true", help="list the lines that did not run")
     arguments = parser.parse_args()

@@ -26,6 +26,14 @@ class Certificates:
         )  # fmt: skip
         return self.pem(name)
 
+    def renew(self, name: str = "ca") -> Path:
+        """A new certificate of an authority, with its old key."""
+        _openssl(
+            self.folder, "req", "-x509", "-key", f"{name}.key", "-days", "3", "-subj", f"/CN={name} authority",
+            "-out", f"{name}.pem",
+        )  # fmt: skip
+        return self.pem(name)
+
     def make(self, name: str, *, names: str = HERE, by: str = "ca", days: int = 2) -> Path:
         """A certificate, signed by an authority; with `days=-1` it has expired. Replaces one of the same name."""
         _openssl(

@@ -194,6 +194,18 @@ def test_matching_agrees_with_the_plain_model(text: str, topic: str) -> None:
     assert Pattern(text).matches(topic) == matches(text.split("/"), topic.split("/"))
 
 
+@given(pattern_texts, st.lists(topics, max_size=8))
+def test_many_topics_match_as_each_of_them(text: str, several: list[str]) -> None:
+    pattern = Pattern(text)
+    assert pattern.matching(several) == [topic for topic in several if pattern.matches(topic)]
+
+
+@given(pattern_texts, topics)
+def test_what_matches_begins_with_the_prefix(text: str, topic: str) -> None:
+    pattern = Pattern(text)
+    assert topic.startswith(pattern.prefix) or not pattern.matches(topic)
+
+
 @given(pattern_texts, pattern_texts)
 def test_intersection_agrees_with_the_plain_model(one: str, two: str) -> None:
     expected = meets(one.split("/"), two.split("/"))
@@ -213,6 +225,8 @@ def test_a_hostile_pattern_is_answered() -> None:
     assert not rests.matches("/".join(["a"] * 500))
     insides = Pattern("$*".join(["a"] * 300) + "b")
     assert not insides.matches("a" * 1000)
+    assert not insides.matching(["a" * 1000]) + rests.matching(["/".join(["a"] * 500)])
+    assert not Pattern("**/" + "$*".join(["a"] * 9) + "b").matching(["/".join(["a" * 50] * 20)])
     assert rests.intersects(Pattern("/".join(["a", "**"] * 150 + ["b"])))
 
 

@@ -31,6 +31,8 @@ class Credentials(NamedTuple):
     """Such as `uri:spiffe://plant/pump-7`, `dns:pump-7.example`, `subject:CN=pump-7,O=Plant`, `cn:pump-7`, `unix:0`."""
     expires_us: int = 0
     """0 for never."""
+    authority: str = ""
+    """The file of authorities and the one of them that vouches for the certificate; empty if that is not known."""
 
     @property
     def common_name(self) -> str:
@@ -41,16 +43,16 @@ class Credentials(NamedTuple):
 NO_CREDENTIALS: Final = Credentials()
 
 
-def of_certificate(certificate: Any) -> Credentials:
+def of_certificate(certificate: Any, authority: str = "") -> Credentials:
     """The names in a client's verified certificate, as Python's ssl gives it: URIs and DNS names before the subject.
 
     >>> subject = ((("countryName", "DE"),), (("commonName", "pump-7"),))
     >>> of_certificate({"subject": subject, "subjectAltName": (("DNS", "pump-7.example"),)}).names
     ('dns:pump-7.example', 'subject:C=DE,CN=pump-7', 'cn:pump-7')
     """
-    return (
-        Credentials(tuple(_names(certificate)), _expires_us(certificate)) if certificate else NO_CREDENTIALS
-    )
+    if not certificate:
+        return NO_CREDENTIALS
+    return Credentials(tuple(_names(certificate)), _expires_us(certificate), authority)
 
 
 def _names(certificate: Any) -> Iterator[str]:

@@ -33,6 +33,8 @@ pickling into another process. Its text says what is wrong, where, and what to d
 
 from __future__ import annotations
 
+from reknit.outcome import code_name
+
 __all__ = [
     "Aborted", "Closed", "Full", "Gone", "InvalidAddress", "InvalidAttributes", "InvalidCheckpoint", "InvalidConfig",
     "InvalidTopic", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked", "LocalError", "MalformedFrame",
@@ -240,7 +242,7 @@ class Refused(RemoteError):
     """The peer answered with a google.rpc code other than OK.
 
     >>> print(Refused(7, "may not publish on 'plant/temp'"))
-    refused by the peer with code 7: may not publish on 'plant/temp'
+    refused by the peer with PERMISSION_DENIED: may not publish on 'plant/temp'
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -248,14 +250,14 @@ class Refused(RemoteError):
         self.code, self.text = int(code), text
 
     def __str__(self) -> str:
-        return f"refused by the peer with code {self.code}: {self.text}"
+        return f"refused by the peer with {code_name(self.code)}: {self.text}"
 
 
 class RequestFailed(Refused):
     """A handler or a node answered a request with a google.rpc code other than OK, or nobody answered it.
 
     >>> print(RequestFailed(14, "nobody serves it", "up://vcu/10/1/2"))
-    the request to up://vcu/10/1/2 failed with code 14: nobody serves it
+    the request to up://vcu/10/1/2 failed with UNAVAILABLE: nobody serves it
     """
 
     def __init__(self, code: int, text: str, address: str, payload: bytes = b"") -> None:
@@ -264,7 +266,7 @@ class RequestFailed(Refused):
         self.address, self.payload = address, payload
 
     def __str__(self) -> str:
-        return f"the request to {self.address} failed with code {self.code}: {self.text}"
+        return f"the request to {self.address} failed with {code_name(self.code)}: {self.text}"
 
 
 class Aborted(RemoteError):
@@ -285,8 +287,8 @@ class Aborted(RemoteError):
 class Undelivered(ReknitError):
     """Events `[start, stop)` of a source (as hex) were not accepted, and their publisher asked for outcomes.
 
-    >>> print(Undelivered("orders", "0a" * 16, 7, 8, "no order", 3, "north", "shop", 2))
-    undelivered: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': no order, code 3, at shop on north, 2 attempts
+    >>> print(Undelivered("orders", "0a" * 16, 7, 8, "none", 5, "north", "shop", 2))
+    undelivered: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': none, NOT_FOUND, at shop on north, 2 attempts
     """
 
     word = "undelivered"
@@ -302,7 +304,7 @@ class Undelivered(ReknitError):
     def __str__(self) -> str:
         where = f", at {self.path} on {self.node}" if self.path else f", on {self.node}" if self.node else ""
         what = f"[{self.start}, {self.stop}) of {self.source} on {_shown(self.topic)}"
-        said = (f": {self.text}" if self.text else "") + (f", code {self.code}" if self.code else "")
+        said = (f": {self.text}" if self.text else "") + (f", {code_name(self.code)}" if self.code else "")
         tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
         return f"{self.word}: {what}{said}{where}, {tries}"
 

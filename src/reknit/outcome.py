@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
-__all__ = ["CODE_OF", "Code", "FinalOutcome", "Outcome", "Reason"]
+__all__ = ["CODE_OF", "Code", "FinalOutcome", "Outcome", "Reason", "code_name"]
 
 
 class Code(IntEnum):
@@ -35,6 +35,18 @@ class Code(IntEnum):
     UNAVAILABLE = 14
     DATA_LOSS = 15
     UNAUTHENTICATED = 16
+
+
+def code_name(code: int) -> str:
+    """The name of a google.rpc code, as errors print it. A peer may also send a number that is none.
+
+    >>> code_name(7), code_name(99)
+    ('PERMISSION_DENIED', 'code 99')
+    """
+    return _NAMES.get(code, f"code {code}")
+
+
+_NAMES = {int(code): code.name for code in Code}
 
 
 class Outcome(IntEnum):

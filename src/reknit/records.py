@@ -334,7 +334,9 @@ def account_after(account: Account, records: Iterable[OfAccount]) -> Account:
     }
     tallies = {series: dict(by_seq) for series, by_seq in account.tallies.items()}
     ledger = Ledger()
-    after = ledger.accounts[account.name] = replace(account, ends=ends, tallies=tallies, losses=losses)
+    after = ledger.accounts[account.name] = replace(
+        account, ends=ends, tallies=tallies, losses=losses, outside=set(account.outside)
+    )
     for record in records:
         apply(ledger, record)
     return after

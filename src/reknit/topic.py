@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from reknit.errors import InvalidTopic
 
@@ -105,6 +106,15 @@ class Pattern:
         """
         return "*" not in self.text
 
+    @property
+    def prefix(self) -> str:
+        """Every topic that matches begins with this text.
+
+        >>> Pattern("plant/*/temp").prefix, Pattern("plant/7").prefix, Pattern("plant/m$*").prefix
+        ('plant', 'plant/7', 'plant/m')
+        """
+        return _WILD.split(self.text, maxsplit=1)[0].removesuffix("/") if not self.is_topic else self.text
+
     def matches(self, topic: str) -> bool:
         """True if the topic is in this set.
 
@@ -114,6 +124,16 @@ class Pattern:
         (False, True)
         """
         return self.text == topic or (not self.is_topic and _matches(self.parts, topic.split("/")))
+
+    def matching(self, topics: Iterable[str]) -> list[str]:
+        """Those of many topics that match, in their order: quicker than one by one.
+
+        >>> Pattern("plant/*").matching(["car/1", "plant/b", "plant/a"])
+        ['plant/b', 'plant/a']
+        """
+        if self.parts.count(REST) > 1:  # an expression would try every way to share the segments among them
+            return [topic for topic in topics if self.matches(topic)]
+        return list(filter(_expression(self.parts).fullmatch, topics))
 
     def intersects(self, other: Pattern) -> bool:
         """True if some topic matches both.
@@ -205,6 +225,32 @@ def _part_matches(part: Part, segment: str) -> bool:
     if segment.startswith(VERBATIM):
         return False
     return pieces_match(part, segment) if isinstance(part, tuple) else part in (ANY, REST)
+
+
+@lru_cache(maxsize=1024)
+def _expression(parts: tuple[Part, ...]) -> re.Pattern[str]:
+    """A regular expression for a pattern with at most one `**`."""
+    texts = [_segment_expression(part) for part in parts]
+    if REST not in parts:
+        return re.compile("/".join(texts))
+    at, any_one = parts.index(REST), _segment_expression(ANY)
+    before, after = texts[:at], texts[at + 1 :]
+    if after:
+        return re.compile("".join(f"{text}/" for text in before) + f"(?:{any_one}/)*" + "/".join(after))
+    if before:
+        return re.compile("/".join(before) + f"(?:/{any_one})*")
+    return re.compile(f"{any_one}(?:/{any_one})*")
+
+
+def _segment_expression(part: Part) -> str:
+    """The same for one segment. A piece between two `$*` is taken where it comes first, and not looked for again."""
+    if part == ANY:
+        return f"(?!{VERBATIM})[^/]++"
+    if isinstance(part, str):
+        return re.escape(part)
+    first, *middle, last = map(re.escape, part)
+    found = "".join(f"(?>[^/]*?{piece})" for piece in middle)
+    return f"(?!{VERBATIM}){first}{found}[^/]*{last}(?![^/])"
 
 
 def pieces_match(pieces: Sequence[str], segment: str) -> bool:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from reknit.config import SecuritySettings
+import pytest
+from prometheus_client.core import Metric
+
+from reknit.config import LimitSettings, SecuritySettings
 from reknit.ledger import Ledger
-from reknit.ledger import ledger as ledgers
+from reknit.ledger import walk as walks
+from reknit.node.admin import ledger_reader
 from reknit.node.admin.metrics import NodeCollector
 from reknit.outcome import FinalOutcome
 from reknit.topic import Pattern
@@ -40,7 +44,7 @@ def test_a_node_goes_on_while_its_ledger_is_read() -> None:
         async with fabric() as [node], client(node) as session:
             fill(node.journal.ledger)
             turns = await turns_during(asyncio.create_task(node.figures.ledger()))
-            assert turns >= 2 * SOURCES // ledgers.STEP_SERIES, "a turn for every step of each subscriber"
+            assert turns >= 2 * SOURCES // walks.STEP_SERIES, "a turn for every step of each subscriber"
             rows = await session.ledger()
             assert len(rows) == 40
             assert sum(row["in_flight"] for row in rows) == 3 * SOURCES
@@ -57,7 +61,7 @@ def test_a_node_goes_on_while_it_is_scraped() -> None:
             fill(node.journal.ledger)
             collector = NodeCollector(node.figures, asyncio.get_running_loop())
             scrape = asyncio.create_task(asyncio.to_thread(lambda: list(collector.collect())))
-            assert await turns_during(scrape) >= 2 * SOURCES // ledgers.STEP_SERIES
+            assert await turns_during(scrape) >= 2 * SOURCES // walks.STEP_SERIES
             names = {metric.name for metric in await scrape}
             assert {"reknit_ledger_events", "reknit_published"} <= names
 
@@ -87,6 +91,83 @@ def test_a_long_ledger_comes_in_pages() -> None:
             after = [first[-1]["subscriber"], first[-1]["topic"]]
             rest = await session.ask("ledger", after=after)
             assert first + rest == every
+
+    run(test)
+
+
+def values_of(metrics: list[Metric], name: str) -> dict[tuple[str, ...], float]:
+    """The samples with a name, by their labels."""
+    samples = [sample for metric in metrics for sample in metric.samples]
+    return {tuple(one.labels.values()): one.value for one in samples if one.name == name}
+
+
+def test_a_node_with_many_topics_has_a_bounded_number_of_metrics() -> None:
+    """The sums are exact: every event is in one of them."""
+    limited = replace(config(), limits=LimitSettings(metric_rows_max=6))
+
+    async def test() -> None:
+        async with fabric(limited) as [node]:
+            fill(node.journal.ledger)
+            collector = NodeCollector(node.figures, asyncio.get_running_loop())
+            found = await asyncio.to_thread(lambda: list(collector.collect()))
+            own = [f"plant/{number}" for number in range(6)]
+            assert values_of(found, "reknit_published_total") == {
+                **{(topic,): 3_000 for topic in own},
+                ("*",): 3 * SOURCES - 18_000,
+            }
+            events = values_of(found, "reknit_ledger_events")
+            assert {labels[:2] for labels in events} == {
+                (name, topic) for name in ("audit", "late") for topic in (*own[:3], "*")
+            }
+            assert events["audit", "*", "accepted"] == events["late", "*", "in_flight"] == 51_000
+            assert sum(value for labels, value in events.items() if labels[2] == "published") == 6 * SOURCES
+            assert set(values_of(found, "reknit_ledger_balanced").values()) == {1.0}
+
+    run(test)
+
+
+def test_one_topic_that_does_not_balance_shows_in_the_sum_of_many() -> None:
+    limited = replace(config(), limits=LimitSettings(metric_rows_max=2))
+
+    async def test() -> None:
+        async with fabric(limited) as [node]:
+            fill(node.journal.ledger)
+            node.journal.ledger.settle("late", "plant/9", b"n" * 16, 1, 2, FinalOutcome.ACCEPTED)
+            _, sums = await node.figures.for_metrics()
+            assert [(row["subscriber"], row["topic"]) for row in sums.rows if not row["balanced"]] == [
+                ("late", "*")
+            ]
+
+    run(test)
+
+
+def test_a_ledger_that_takes_long_is_not_added_up_for_every_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_reader, "QUICK_S", 0.0)
+    monkeypatch.setattr(ledger_reader, "REST", float("inf"))
+
+    async def test() -> None:
+        async with fabric() as [node]:
+            fill(node.journal.ledger)
+            _, first = await node.figures.for_metrics()
+            node.journal.ledger.publish("plant/new", b"n" * 16, 1, 4)
+            _, second = await node.figures.for_metrics()
+            assert second.rows == first.rows
+            assert second.age_s > first.age_s >= 0.0
+
+    run(test)
+
+
+def test_a_scrape_does_not_wait_for_a_ledger_that_takes_very_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_reader, "WAIT_S", 0.0)
+
+    async def test() -> None:
+        async with fabric() as [node]:
+            fill(node.journal.ledger)
+            _, nothing = await node.figures.for_metrics()
+            assert nothing == ([], -1.0)
+            monkeypatch.setattr(ledger_reader, "WAIT_S", 60.0)
+            _, sums = await node.figures.for_metrics()
+            assert len(sums.rows) == 40, "the walk that was begun"
 
     run(test)
 

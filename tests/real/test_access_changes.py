@@ -10,44 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from reknit.client.session import Session, connect
+from reknit.client.session import connect
 from reknit.client.subscribe.subscription import Subscription
 from reknit.errors import Refused, ReknitError
 from reknit.outcome import Code
 from reknit.processes.process import NodeProcess, ending
 from tests.guarded_files import GuardedFiles
 from tests.node.node_processes import run, until
+from tests.real.load import Load
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 SECRETS = {name: f"{name}-token" for name in ("ann", "bob", "eve", "mal", "root")}
 INNOCENT = ("ann publish plant/**", "bob subscribe plant/**", "root admin")
 ROUNDS = 4
-
-
-class Load:
-    """A publisher that goes on until it is told to stop, and a subscriber that gets everything."""
-
-    def __init__(self) -> None:
-        self.published = 0
-        self.is_over = False
-        self.received: list[int] = []
-
-    async def publish(self, session: Session) -> None:
-        publisher = session.publisher("plant/1")
-        while not self.is_over:
-            await publisher.publish_many([b"%d" % (self.published + one) for one in range(100)])
-            self.published += 100
-        await publisher.close()
-
-    async def receive(self, events: Subscription) -> None:
-        async for event in events:
-            self.received.append(int(event.payload))
-
-    async def go_on(self, count: int = 1_000) -> None:
-        """Return when so many more events have arrived."""
-        enough = len(self.received) + count
-        await until(lambda: len(self.received) >= enough)
 
 
 async def reason(events: Subscription) -> Refused:

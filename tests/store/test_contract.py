@@ -238,6 +238,26 @@ def test_records_and_batches_are_booked_when_staged(journal: Journal) -> None:
     assert journal.ledger.accounts == {}
 
 
+@pytest.mark.parametrize("checkpoints", [0, 1])
+def test_an_outcome_that_can_not_be_is_told_also_after_opening_again(
+    lasting: Maker, checkpoints: int
+) -> None:
+    """It ended, and nobody published it, or the subscriber does not follow its topic."""
+    journal = lasting.open()
+    fill_ledger(journal, 0)
+    never = [OutcomeRow("t/z", SOURCE_B, 1, 2, FinalOutcome.ACCEPTED)]
+    elsewhere = [OutcomeRow("t/a", SOURCE_A, 1, 200, FinalOutcome.ACCEPTED)]
+    journal.stage_record(Outcomes("audit", never))
+    journal.stage_record(Outcomes("gone", elsewhere))
+    for _ in range(checkpoints):
+        journal.checkpoint()
+    wrong = [(row.subscriber, row.topic) for row in journal.ledger.rows() if not row.balanced]
+    assert wrong == [("audit", "t/z"), ("gone", "t/a")]
+    again = lasting.reopen(journal)
+    assert [(row.subscriber, row.topic) for row in again.ledger.rows() if not row.balanced] == wrong
+    again.close()
+
+
 @pytest.mark.parametrize("checkpoints", [0, 1, 3])
 def test_the_ledger_is_the_same_after_opening_again(lasting: Maker, checkpoints: int) -> None:
     journal = lasting.open()

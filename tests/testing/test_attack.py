@@ -10,7 +10,7 @@ import pytest
 from reknit.testing.attack.__main__ import attack
 from reknit.testing.attack.credentials import Credential
 from reknit.testing.attack.matrix import MARKS, Cell, table
-from reknit.testing.fabric.programs.amqp_client import is_available
+from reknit.testing.fabric.programs.amqp.client import is_available
 from reknit.testing.tables import table_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "security.md"

@@ -17,6 +17,7 @@ import pytest
 
 from reknit.client.session import connect
 from reknit.config import Config, HttpSettings, SecuritySettings, TransportSettings
+from reknit.credentials import of_certificate
 from reknit.errors import Refused
 from reknit.gateway.amqp.security import AmqpSecurity
 from reknit.node.admin.metrics import serve_metrics
@@ -138,7 +139,7 @@ def test_amqp(made: Certificates) -> None:
         async with guarded(made, is_required=True) as node:
             security = AmqpSecurity(node.config.amqp, node.gate, lambda name, why: pytest.fail(why))
             for uri, name in (("spiffe://plant/pump", "pump"), ("spiffe://other", "")):
-                found = security._external({"subjectAltName": (("URI", uri),)})
+                found = security._external(of_certificate({"subjectAltName": (("URI", uri),)}))
                 assert (found.name if found else "") == name
 
     run(test)

@@ -19,7 +19,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from reknit import environment
-from reknit.config import Config, SecuritySettings
+from reknit.config import Config, SecuritySettings, load
 from reknit.errors import InvalidConfig
 from reknit.server import build_node
 from reknit.trust.gate import Gate
@@ -140,19 +140,86 @@ def test_any_text_proves_nothing(text: str, data: bytes) -> None:
             verifier.identify(token, NOW_US)
 
 
-def test_keys_change_while_a_node_runs(make: Callable[[], JwtVerifier], tmp_path: Path) -> None:
-    verifier = make()
-    ann = verifier.identify(signed(), NOW_US)
-    (tmp_path / "keys.json").write_text("[]")
+class Rig:
+    """A gate whose issuers are named in a file of settings, beside the rules."""
+
+    def __init__(self, folder: Path) -> None:
+        self.keys, self._settings = folder / "keys.json", folder / "reknit.toml"
+        self.keys.write_text(key_set(KEY))
+        (folder / "rsa.json").write_text(key_set(RSA))
+        self.name(f"{ISSUER} plant {self.keys}")
+        self.gate = Gate(load(self._settings, environ={}))
+        self.parts = self.gate.reloadables()
+
+    def reload(self) -> None:
+        for part in self.parts.values():
+            part.reload()
+
+    def name(self, *lines: str) -> None:
+        self._settings.write_text(f'[security]\nallow = ["ann publish **"]\njwt = {list(lines)}\n')
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def later(**claims: Any) -> str:
+    return signed(exp=4_000_000_000, **claims)
+
+
+def test_keys_change_while_a_node_runs(rig: Rig) -> None:
+    ann = rig.gate.identify(later())
+    rig.keys.write_text("[]")
     with pytest.raises(InvalidConfig):
-        verifier.read_keys()
-    assert verifier.objection(ann, NOW_US) == "", "a file that is not valid changes nothing"
-    (tmp_path / "keys.json").write_text(key_set(RSA))
-    verifier.read_keys()
-    assert "no longer trusted" in verifier.objection(ann, NOW_US)
+        rig.reload()
+    assert rig.gate.objection(ann) == "", "a file that is not valid changes nothing"
+    rig.keys.write_text(key_set(RSA))
+    rig.reload()
+    assert "no longer trusted" in rig.gate.objection(ann)
     with pytest.raises(Unauthenticated):
-        verifier.identify(signed(), NOW_US)
-    assert verifier.identify(signed(RSA, "RS256"), NOW_US).name == "ann"
+        rig.gate.identify(later())
+    assert rig.gate.identify(signed(RSA, "RS256", exp=4_000_000_000)).name == "ann"
+
+
+def test_issuers_change_while_a_node_runs(rig: Rig, tmp_path: Path) -> None:
+    ann = rig.gate.identify(later())
+    rig.name(f"{ISSUER} plant {rig.keys}", f"{ISSUER} plant {tmp_path}/rsa.json far/{{sub}}")
+    rig.reload()
+    assert rig.parts["the list of issuers"].files == [str(rig.keys), str(tmp_path / "rsa.json")]
+    assert rig.gate.objection(ann) == "", "another issuer does not end what the first one vouches for"
+    assert rig.gate.identify(signed(RSA, "RS256", exp=4_000_000_000)).name == "far/ann"
+
+
+@pytest.mark.parametrize(
+    "line", [f"{ISSUER} office {{}}", f"{ISSUER} plant {{}} far/{{{{sub}}}}", "other plant {}"]
+)
+def test_an_identity_ends_with_what_its_line_said(rig: Rig, line: str) -> None:
+    ann = rig.gate.identify(later())
+    rig.name(line.format(rig.keys))
+    rig.reload()
+    assert "no longer trusted" in rig.gate.objection(ann)
+
+
+def test_the_last_issuer_is_removed_by_a_restart(rig: Rig) -> None:
+    """A file that is only being written has none either."""
+    ann = rig.gate.identify(later())
+    rig.name()
+    with pytest.raises(InvalidConfig, match="restart the node"):
+        rig.reload()
+    assert rig.gate.objection(ann) == ""
+
+
+def test_the_first_issuer_may_come_while_a_node_runs(tmp_path: Path) -> None:
+    settings = tmp_path / "reknit.toml"
+    settings.write_text('[security]\nallow = ["ann publish **"]\n')
+    gate = Gate(load(settings, environ={}))
+    (tmp_path / "keys.json").write_text(key_set(KEY))
+    settings.write_text(
+        f'[security]\nallow = ["ann publish **"]\njwt = ["{ISSUER} plant {tmp_path}/keys.json"]\n'
+    )
+    gate.reloadables()["the list of rules"].reload()
+    assert gate.identify(later()).name == "ann"
 
 
 @pytest.mark.parametrize(
@@ -185,9 +252,9 @@ def test_issuers_without_rules_are_for_those_who_have_a_token(tmp_path: Path) ->
     ann = gate.identify(signed(exp=4_000_000_000))
     assert gate.may_publish(ann.name, "plant/a")
     assert (gate.objection(ann), gate.expires_us(ann)) == ("", 4_000_000_000_000_000)
-    assert list(gate.reloadables()) == ["the list of keys of issuers"]
+    assert list(gate.reloadables()) == ["the list of issuers"]
     (tmp_path / "keys.json").write_text(key_set(RSA))
-    gate.reloadables()["the list of keys of issuers"].reload()
+    gate.reloadables()["the list of issuers"].reload()
     assert "no longer trusted" in gate.objection(ann)
 
 

@@ -45,6 +45,9 @@ class LimitSettings(Section):
     )
     subscriptions_max: int = setting(65_536, "subscriptions open on one node", low=1)
     sources_max: int = setting(1_000_000, "sources that one node remembers", low=1)
+    metric_rows_max: int = setting(
+        2_000, "topics, and rows of the ledger, with metrics of their own; the others are summed up", low=1
+    )
     unsettled_ranges_max: int = setting(65_536, "ranges of unsettled events of one subscriber", low=1)
     intake_bytes_max: int = setting(64 * MIB, "received by one node and not yet durable", low=1)
     in_flight_bytes_max: int = setting(64 * MIB, "delivered to one subscriber and not yet settled", low=1)

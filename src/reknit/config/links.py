@@ -43,5 +43,12 @@ class LinkSettings(Section):
     nodes_max: int = setting(1_024, "nodes that one node knows", low=2)
     window_events: int = setting(65_536, "anycast events forwarded to a linked node and not settled", low=1)
     window_bytes: int = setting(16 * MIB, "sent to a linked node and not yet stored there", low=1)
-    heal_s: float = setting(30.0, "how far back to look for lost events when a route changed")
+    heal_s: float = setting(
+        30.0,
+        "how far back to look when a route changed, and how long to wait for a subscriber whose connection broke",
+    )
+    remember_s: float = setting(
+        604_800.0,
+        "how long a node that is away is known after a restart, so that its events go on towards it",
+    )
     hops_max: int = setting(16, "links that an event crosses at most on bridges", low=1, high=255)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from reknit.protocol.publish.rate_quotas import RateQuotas
 
@@ -30,6 +31,10 @@ class PublishPace:
             return 0.0
         now = self._now()
         return self._rates.ready(who, now)[0] - now
+
+    def retry_after_s(self, who: str) -> int:
+        """In how many whole seconds an identity may publish again; 1 at least."""
+        return max(1, math.ceil(self.delay_s(who)))
 
     async def wait(self, who: str, events: int, size: int, wait_s_max: float) -> str:
         """Wait until an identity may publish, and count that it does. Returns why it may not in this time, if so."""

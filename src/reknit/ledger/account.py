@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,8 @@ ANYCAST: Final = "anycast/"
 """Accounts with this prefix belong to no subscriber: anycast delivers their events."""
 COPIES: Final = ("relay/", "route/")
 """Accounts with these prefixes belong to a relay or a bridge, which copies events to another node."""
+OF_GATEWAYS: Final = "amqp/"
+"""Begins the names of durable subscribers that a gateway opens for its clients."""
 
 
 @dataclass(slots=True)
@@ -36,6 +38,12 @@ class Account:
     """The identity that may use the name; empty while nobody owns it."""
     losses: dict[Series, dict[str, SeqSet]] = field(default_factory=dict)
     """Lost events, by series and reason, until the subscriber has confirmed that it knows of them."""
+    outside: set[str] = field(default_factory=set)
+    """Topics that do not match, with events that ended: there are none, unless something is wrong."""
+
+    def note_outside(self, topics: Iterable[str]) -> None:
+        """Events of these topics ended."""
+        self.outside.update(topic for topic in topics if not self.pattern.matches(topic))
 
     def ended(self, series: Series) -> SeqSet:
         """Every seq of the series that has ended, with any outcome."""

@@ -6,26 +6,18 @@ has the events that ended. The ledger's size grows with the number of sources, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from reknit.attempts import Attempt, AttemptCount
 from reknit.ledger.account import ANYCAST, Account, Series
 from reknit.ledger.letters import HandledLetters, Redriven
-from reknit.ledger.rows import LedgerRow, RowSum
+from reknit.ledger.rows import NOTHING, Held, LedgerRow
+from reknit.ledger.topics import SeriesByTopic, TopicTotals
+from reknit.ledger.walk import HeldBy, LedgerWalk
 from reknit.outcome import FinalOutcome
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
-
-Held = Callable[[Series], SeqSet]
-"""The events of a series that a subscriber has in flight."""
-STEP_SERIES: Final = 500
-"""How many series are added up before a walk through the ledger lets others go on."""
-GROUP_SERIES: Final = 5_000
-"""The same for sorting series by topic, which is quicker."""
-_NOTHING: Final = SeqSet()
 
 
 class Changes(NamedTuple):
@@ -40,16 +32,6 @@ class Changes(NamedTuple):
     @classmethod
     def none(cls) -> Changes:
         return cls(set(), set(), set(), set(), set())
-
-
-@dataclass(slots=True)
-class TopicTotals:
-    """What was published on one topic, kept as it is published."""
-
-    events: int = 0
-    sources: int = 0
-    gaps: int = 0
-    """Runs of seqs that are missing."""
 
 
 class Ledger:
@@ -71,6 +53,10 @@ class Ledger:
         """The totals of `published`, by topic."""
         self.skipped: dict[Series, SeqSet] = {}
         """Events that exist but never arrived here, because no cache had them. Their series continue after them."""
+        self.series = SeriesByTopic()
+        """Every series that was published or skipped, or of which events ended."""
+        self._unpublished: set[Series] = set()
+        """Those of which nothing was published."""
         self.accounts: dict[str, Account] = {}
         self.owners: dict[bytes, str] = {}
         """By source: the identity that may publish as it."""
@@ -100,12 +86,33 @@ class Ledger:
         totals.events += seqs.count
         totals.sources += 1
         totals.gaps += max(seqs.range_count - 1, 0)
+        self._know(series)
+        self._unpublished.discard(series)
         self.published[series] = seqs
         return seqs
+
+    def restore_skipped(self, series: Series, seqs: SeqSet) -> None:
+        """The skipped events of a series as they were saved."""
+        self._know(series)
+        self.skipped[series] = seqs
+
+    def restored(self) -> None:
+        """Everything is in the ledger as it was saved: nothing has changed yet."""
+        for account in self.accounts.values():
+            for series in account.ends:
+                self._know(series)
+            account.note_outside({topic for topic, _ in account.ends})
+        self.take_changes()
+
+    def _know(self, series: Series) -> None:
+        if series not in self.published and series not in self._unpublished:
+            self._unpublished.add(series)
+            self.series.add(series)
 
     def skip(self, topic: str, source: bytes, start: int, stop: int) -> list[Range]:
         """Events `[start, stop)` will never arrive here; returns the ranges for which this is new."""
         series = (topic, source)
+        self._know(series)
         skipped = self.skipped.setdefault(series, SeqSet())
         stored = self.published.get(series, SeqSet())
         fresh = [part for bounds in stored.missing(start, stop) for part in skipped.missing(*bounds)]
@@ -171,6 +178,9 @@ class Ledger:
         if account is None:
             return []
         series = (topic, source)
+        if series not in account.ends:
+            self._know(series)
+            account.note_outside((topic,))
         fresh = account.settle(series, start, stop, end)
         if fresh:
             self._changes.ends.add((name, series))
@@ -229,6 +239,8 @@ class Ledger:
         changes, self._changes = self._changes, Changes.none()
         return changes
 
+    # -- reading
+
     def rows(self, known: Mapping[str, Mapping[Series, SeqSet]] | None = None) -> list[LedgerRow]:
         """The whole ledger, a row per subscriber and topic.
 
@@ -238,65 +250,28 @@ class Ledger:
 
         def held_by(name: str) -> Held | None:
             seqs = None if known is None else known.get(name)
-            return None if seqs is None else lambda series: seqs.get(series, _NOTHING)
+            return None if seqs is None else lambda series: seqs.get(series, NOTHING)
 
         return [row for row in self.walk(held_by) if row is not None]
 
     def walk(
         self,
-        held_by: Callable[[str], Held | None],
+        held_by: HeldBy,
         pattern: Pattern | None = None,
         after: tuple[str, str] = ("", ""),
     ) -> Iterator[LedgerRow | None]:
-        """The rows in order, and None after every `STEP_SERIES` series: the ledger may change before the next step.
+        """The rows in order, and None after every step: the ledger may change before the next one.
 
         A series is looked at in one step, so each is exact at that time. `held_by` is called in every step, for the
         events that a subscriber has in flight then; None if nobody knows. Rows up to `after` (a subscriber and a
         topic) are left out.
         """
-        by_topic: dict[str, dict[Series, None]] = {}
-        everything = chain(list(self.published), list(self.skipped))
-        yield from self._group(everything, by_topic, pattern)
-        for name in sorted(self.accounts):
-            account = self.accounts.get(name)
-            if name < after[0] or account is None:
-                continue
-            theirs = {topic: several for topic, several in by_topic.items() if account.pattern.matches(topic)}
-            yield from self._group(list(account.ends), theirs, pattern)
-            yield None
-            for topic in sorted(theirs):
-                if (name, topic) > after:
-                    yield from self._row(account, topic, theirs[topic], held_by)
+        parts = (self.accounts, self.series, self.published, self.skipped, self._unpublished)
+        return LedgerWalk(*parts, held_by).rows(pattern, after)
 
-    def _group(
-        self, several: Iterable[Series], by_topic: dict[str, dict[Series, None]], pattern: Pattern | None
-    ) -> Iterator[None]:
-        for count, series in enumerate(several, 1):
-            if series[0] in by_topic:
-                by_topic[series[0]][series] = None
-            elif pattern is None or pattern.matches(series[0]):
-                by_topic[series[0]] = {series: None}
-            if count % GROUP_SERIES == 0:
-                yield None
-
-    def _row(
-        self,
-        account: Account,
-        topic: str,
-        several: Iterable[Series],
-        held_by: Callable[[str], Held | None],
-    ) -> Iterator[LedgerRow | None]:
-        total, held = RowSum(account.name, topic), held_by(account.name)
-        for count, series in enumerate(several, 1):
-            total.add(
-                series[1],
-                account.since.get(series, 1),
-                self.published.get(series, _NOTHING),
-                self.skipped.get(series, _NOTHING),
-                account.ends.get(series, {}),
-                None if held is None else held(series),
-            )
-            if count % STEP_SERIES == 0:
-                yield None
-                held = held_by(account.name)
-        yield total.row()
+    def matching(self, pattern: Pattern) -> Iterator[tuple[Series, SeqSet]]:
+        """The series whose topic matches, and what was published of each. A topic's series come together."""
+        for series in self.series.matching(pattern):
+            seqs = self.published.get(series)
+            if seqs:
+                yield series, seqs

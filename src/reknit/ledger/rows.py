@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
+from reknit.ledger.account import Series
 from reknit.outcome import FinalOutcome
 from reknit.seqset import SeqSet
 
-__all__ = ["LedgerRow", "RowSum"]
+__all__ = ["NOTHING", "Held", "LedgerRow", "RowSum"]
 
-_NOTHING = SeqSet()
+Held = Callable[[Series], SeqSet]
+"""The events of a series that a subscriber has in flight."""
+NOTHING: Final = SeqSet()
+_ENDS: Final = tuple(FinalOutcome)
 
 
 class LedgerRow(msgspec.Struct, frozen=True):
@@ -37,7 +42,7 @@ class RowSum:
 
     >>> row = RowSum("audit", "plant/a")
     >>> published, accepted = SeqSet.from_ranges([(1, 11)]), SeqSet.from_ranges([(1, 8)])
-    >>> row.add(b"s", 1, published, _NOTHING, {FinalOutcome.ACCEPTED: accepted}, None)
+    >>> row.add(("plant/a", b"s"), 1, published, NOTHING, {FinalOutcome.ACCEPTED: accepted}, None)
     >>> row.row().in_flight
     3
     """
@@ -46,22 +51,25 @@ class RowSum:
         self._subscriber = subscriber
         self._topic = topic
         self._published = self._in_flight = 0
-        self._counts = dict.fromkeys(FinalOutcome, 0)
+        self._counts = dict.fromkeys(_ENDS, 0)
         self._problems: list[str] = []
 
     def add(
         self,
-        source: bytes,
+        series: Series,
         since: int,
         published: SeqSet,
         skipped: SeqSet,
         ends: Mapping[FinalOutcome, SeqSet],
-        held: SeqSet | None,
+        held: Held | None,
     ) -> None:
-        """A series: owed from `since` on, stored here or skipped, ended, and (where that is known) in flight."""
+        """A series: owed from `since` on, stored here or skipped, ended, and (where that is known) in flight.
+
+        `held` is called only if some of its events are in flight.
+        """
         for end, seqs in ends.items():
             self._counts[end] += seqs.count
-        if self._add_plain(since, published, skipped, ends, held):
+        if self._add_plain(since, published, skipped, ends, held is not None):
             return
         owed = published.union(skipped) if skipped else published.copy()
         owed.discard(0, since)
@@ -71,10 +79,15 @@ class RowSum:
         waiting = owed.difference(ended)
         self._published += owed.count
         self._in_flight += waiting.count
-        self._note(source, "ended but was never published", ended.difference(owed))
-        if held is not None:
-            silent = waiting.difference(held).difference(skipped)
-            self._note(source, "has not ended and is not in flight", silent)
+        self._note(series[1], "ended but was never published", ended.difference(owed))
+        if held is not None and waiting:
+            silent = waiting.difference(held(series)).difference(skipped)
+            self._note(series[1], "has not ended and is not in flight", silent)
+
+    def add_waiting(self, count: int) -> None:
+        """A series of which everything is owed and nothing has ended."""
+        self._published += count
+        self._in_flight += count
 
     def _add_plain(
         self,
@@ -82,14 +95,14 @@ class RowSum:
         published: SeqSet,
         skipped: SeqSet,
         ends: Mapping[FinalOutcome, SeqSet],
-        held: SeqSet | None,
+        is_held_known: bool,
     ) -> bool:
         """Most series are owed whole, and ended in at most one way: those need no new sets. False for others."""
         if skipped or len(ends) > 1 or since > published.first:
             return False
-        ended = next(iter(ends.values()), _NOTHING)
+        ended = next(iter(ends.values()), NOTHING)
         if ended != published and (
-            held is not None or not all(published.covers(*bounds) for bounds in ended.ranges())
+            is_held_known or not all(published.covers(*bounds) for bounds in ended.ranges())
         ):
             return False
         self._published += published.count

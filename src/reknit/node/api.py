@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.node.anycast.gateway_api import AnycastApi
+from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.file_reloader import FileReloader
 from reknit.node.peers.budget import BudgetedPeer
@@ -77,6 +78,13 @@ class GatewayNode(Handler, Protocol):
     @property
     def rates(self) -> RateQuotas | None:
         """The quotas for publishing; None if there are none."""
+
+    @property
+    def quotas(self) -> CoreQuotas | None:
+        """The quotas of identities; None if there are none."""
+
+    def claim(self, name: str, owner: str) -> None:
+        """The durable subscriber that a gateway opens next under this name belongs to an identity."""
 
     @property
     def links(self) -> LinkedNodes:

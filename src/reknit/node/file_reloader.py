@@ -54,11 +54,12 @@ class FileReloader:
 
     def reload(self) -> None:
         """Read everything again, and log what came of it."""
-        if not self._parts:
+        names = [name for name, part in self._parts.items() if part.files]
+        if not names:
             log.warning(
                 "there is nothing to reload: neither certificates nor tokens nor rules come from files"
             )
-        for name in self._parts:
+        for name in names:
             self._reload(name)
 
     def check(self, now: float) -> None:
@@ -72,9 +73,11 @@ class FileReloader:
 
     def _reload(self, name: str) -> None:
         part = self._parts[name]
-        self._states[name] = _states(part)
+        files, self._states[name] = list(part.files), _states(part)
         try:
             part.reload()
+            if list(part.files) != files:
+                self._states[name] = _states(part)
         except ReknitError as error:
             log.error("%s stays as it was: %s", name, error)
             self._tell(name, part, str(error))

@@ -176,6 +176,15 @@ class Node:
         quotas = self.core.quotas
         return None if quotas is None or quotas.publishing is None else quotas.rates
 
+    @property
+    def quotas(self) -> CoreQuotas | None:
+        """The quotas of identities; None if there are none."""
+        return self.core.quotas
+
+    def claim(self, name: str, owner: str) -> None:
+        """The durable subscriber that a gateway opens next under this name belongs to an identity."""
+        self.core.claims[name] = owner
+
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers
         self._losses = LossRecorder(core=core, run_machines=self.run_machines)
@@ -300,6 +309,7 @@ class Node:
     async def _open_doors(self) -> None:
         await self._listeners.open()
         self.reloader.add("the certificate for tls://", self._listeners.tls)
+        self.gate.trust(self._listeners.tls)
         for name, make in self._make_doors.items():
             door = make(self)
             await door.start()
@@ -413,10 +423,7 @@ class Node:
 
     def held_by(self, name: str) -> Held | None:
         """The same for one account, by series; None if nobody knows."""
-        if not name.startswith(ANYCAST):
-            return self.core.dispatch.held_by(name)
-        seqs = self.anycast.in_hand().get(name)
-        return None if seqs is None else lambda series: seqs.get(series, SeqSet())
+        return (self.anycast if name.startswith(ANYCAST) else self.core.dispatch).held_by(name)
 
     @property
     def tail(self) -> JournalTail:

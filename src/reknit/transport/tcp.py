@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-from reknit.credentials import NO_CREDENTIALS, of_certificate
+from reknit.credentials import NO_CREDENTIALS
 from reknit.errors import InvalidConfig, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
+from reknit.transport.authorities import credentials_of
 from reknit.transport.connection import Handler
 from reknit.transport.servers import Server, open_server
 from reknit.transport.tls_handshake import connect_tls
@@ -78,7 +79,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.peer = _name(transport.get_extra_info("peername"))
-        self.certified = of_certificate(transport.get_extra_info("peercert"))
+        self.certified = credentials_of(transport)
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family == socket.AF_UNIX:
             self.peer, self.certified = self.peer if self.peer != "?" else "local:unix", unix_user(raw)

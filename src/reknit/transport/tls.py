@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from reknit.config import Config
 from reknit.errors import InvalidConfig
+from reknit.transport.authorities import UNKNOWN, authorities_of
 from reknit.transport.tls_handshake import TlsContext
 
 log = logging.getLogger("reknit.transport")
@@ -79,18 +80,36 @@ class ServerTls:
         self._refuse = refuse
         self.files = [settings.tls_cert_file, settings.tls_key_file]
         """What it is made from."""
-        if settings.tls_ca_file:
-            self.files.append(settings.tls_ca_file)
+        self.ca_file = settings.tls_ca_file
+        if self.ca_file:
+            self.files.append(self.ca_file)
         self.context = self._make()
         """For the next connection."""
+        self._authorities = authorities_of(self.context)
+        self._has_dropped = False
+        self._watchers: list[Callable[[], None]] = []
 
     def reload(self) -> None:
         """Read the files again. Raises `InvalidConfig`; then the context stays as it was."""
         self.context = self._make()
+        before, self._authorities = self._authorities, authorities_of(self.context)
+        if before - self._authorities:
+            self._has_dropped = True
+            for watcher in self._watchers:
+                watcher()
 
-    def _make(self) -> ssl.SSLContext:
+    def watch(self, on_dropped: Callable[[], None]) -> None:
+        """Call this whenever an authority is no longer trusted."""
+        self._watchers.append(on_dropped)
+
+    def trusts(self, authority: str) -> bool:
+        """Whether certificates of an authority still count. Without knowing it, they do until one was dropped."""
+        return authority in self._authorities or (authority == UNKNOWN and not self._has_dropped)
+
+    def _make(self) -> TlsContext:
         settings, refuse = self._settings, self._refuse
         context = _context(ssl.PROTOCOL_TLS_SERVER)
+        context.ca_file = settings.tls_ca_file
         names = ("tls_cert_file", "tls_key_file")
         _show(context, settings.tls_cert_file, settings.tls_key_file, names, refuse)
         if settings.tls_ca_file:
@@ -169,7 +188,7 @@ def refusal(config: Config, setting: str, why: str) -> InvalidConfig:
     return InvalidConfig(setting, config.origin(setting), why)
 
 
-def _context(protocol: int) -> ssl.SSLContext:
+def _context(protocol: int) -> TlsContext:
     context = TlsContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

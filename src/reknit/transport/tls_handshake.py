@@ -42,6 +42,8 @@ class TlsContext(ssl.SSLContext):
     """A context whose handshakes keep their alerts."""
 
     sslobject_class = _Handshake
+    ca_file = ""
+    """The authorities for certificates of clients; empty if clients show none."""
 
     def wrap_bio(
         self,

@@ -17,12 +17,14 @@ from reknit.trust.audit import Audit
 from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import Identity, Unauthenticated
 from reknit.trust.jwt import MEANS as JWT
+from reknit.trust.jwt import SETTING as ISSUERS
 from reknit.trust.jwt import JwtVerifier
 from reknit.trust.logins import Logins
-from reknit.trust.mapping import CERTIFICATE, UNIX, IdentityMapping
+from reknit.trust.mapping import CERTIFICATE, UNIX, Authorities, IdentityMapping, authority_of
 from reknit.trust.mapping import SETTING as MAPPING
 from reknit.trust.refusals import Refusals
 from reknit.trust.rules import EVERYTHING, ITSELF, Rules
+from reknit.trust.source_counts import SourceCounts
 from reknit.trust.tickets import Tickets
 from reknit.trust.token_file import read_tokens
 from reknit.trust.tokens import MEANS as TOKEN
@@ -43,6 +45,7 @@ class Gate:
         security = config.security
         self._origin = config.origin(ALLOW)
         self._mapping_origin = config.origin(MAPPING)
+        self._jwt_origin = config.origin(ISSUERS) if security.jwt else self._origin
         self._tokens_path = security.tokens_file
         self._tokens = Tokens(read_tokens(security.tokens_file))
         self._jwt = JwtVerifier(security.jwt)
@@ -56,6 +59,9 @@ class Gate:
         self.logins = Logins()
         self.quotas = Quotas(security.quotas)
         self.connections = ConnectionCounts(self.quotas, self.refusals)
+        self.sources = SourceCounts(self.quotas, self.refusals)
+        self._authorities: dict[str, list[Authorities]] = {}
+        """By the file that names them, those of each door."""
         self._objections: dict[str, Callable[[Identity], str]] = {
             TOKEN: self._token_objection,
             JWT: lambda identity: self._jwt.objection(identity, environment.time_us()),
@@ -103,7 +109,14 @@ class Gate:
     def _mapping_objection(self, identity: Identity) -> str:
         if 0 < identity.expires_us <= environment.time_us():
             return f"the {identity.means} {identity.proof!r} of {identity.name} has expired"
-        return self._mapping.objection(identity)
+        return self._authority_objection(identity) or self._mapping.objection(identity)
+
+    def _authority_objection(self, identity: Identity) -> str:
+        """Why a certificate no longer counts: the authority that vouched for it was dropped."""
+        file, authority = authority_of(identity)
+        if all(one.trusts(authority) for one in self._authorities.get(file, ())):
+            return ""
+        return f"the authority of the {identity.means} {identity.proof!r} of {identity.name} is no longer in {file}"
 
     def expires_us(self, identity: Identity) -> int:
         """When an identity will expire, as far as is known now; 0 for never."""
@@ -112,6 +125,12 @@ class Gate:
     def follow(self, means: str, objection: Callable[[Identity], str]) -> None:
         """A door proves identities by means of its own, and says why one no longer holds."""
         self._objections[means] = objection
+
+    def trust(self, authorities: Authorities | None) -> None:
+        """A door trusts the certificates of these authorities. When one is dropped, its clients are disconnected."""
+        if authorities is not None and authorities.ca_file:
+            self._authorities.setdefault(authorities.ca_file, []).append(authorities)
+            authorities.watch(self.proofs_changed)
 
     def proofs_changed(self) -> None:
         """Proofs were revoked or replaced: disconnect those whose identity no longer holds."""
@@ -160,30 +179,45 @@ class Gate:
         """What is read from files, by a name for the log."""
         found: dict[str, GateFile] = {}
         if self._tokens_path:
-            found["the file of tokens"] = GateFile([self._tokens_path], self._reload_tokens)
-        if self._jwt.files:
-            found["the list of keys of issuers"] = GateFile(self._jwt.files, self._reload_keys)
+            found["the file of tokens"] = GateFile(lambda: [self._tokens_path], self._reload_tokens)
+        if self._jwt.files or is_file(self._jwt_origin):
+            found["the list of issuers"] = GateFile(self._issuer_files, self._reload_issuers)
         if is_file(self._origin):
-            found["the list of rules"] = GateFile([self._origin], self._reload_rules)
+            found["the list of rules"] = GateFile(lambda: [self._origin], self._reload_rules)
         return found
+
+    def _issuer_files(self) -> list[str]:
+        """The files of keys, and the file that names them unless it is read again with the rules."""
+        is_alone = is_file(self._jwt_origin) and self._jwt_origin != self._origin
+        return [*([self._jwt_origin] if is_alone else []), *self._jwt.files]
 
     def _reload_tokens(self) -> None:
         self._tokens = Tokens(read_tokens(self._tokens_path))
         self.proofs_changed()
 
-    def _reload_keys(self) -> None:
-        self._jwt.read_keys()
+    def _reload_issuers(self) -> None:
+        self._jwt = self._read_issuers()
         self.proofs_changed()
+
+    def _read_issuers(self) -> JwtVerifier:
+        """The issuers as they are named now, with their keys. Raises `InvalidConfig`."""
+        lines = reread(ISSUERS, self._jwt_origin) if is_file(self._jwt_origin) else self._jwt.lines
+        if self._jwt.lines and not lines:  # perhaps the file is only being written
+            why = "has no issuers any more: restart the node if you mean it"
+            raise InvalidConfig(ISSUERS, self._jwt_origin, why)
+        return JwtVerifier(lines)
 
     def _reload_rules(self) -> None:
         allow = reread(ALLOW, self._origin)
         if not allow:  # perhaps the file is only being written
             why = "has no rules any more, so that more people could do everything: restart the node if you mean it"
             raise InvalidConfig(ALLOW, self._origin, why)
-        rules = self._make_rules(allow)
+        rules, issuers, mapping = self._make_rules(allow), self._jwt, self._mapping
+        if self._jwt_origin == self._origin:
+            issuers = self._read_issuers()
         if self._mapping_origin == self._origin:
-            self._mapping = IdentityMapping(reread(MAPPING, self._origin), self._is_required)
-        self.rules = rules
+            mapping = IdentityMapping(reread(MAPPING, self._origin), self._is_required)
+        self.rules, self._jwt, self._mapping = rules, issuers, mapping
         self.proofs_changed()
         for watcher in self.watchers:
             watcher()
@@ -192,7 +226,12 @@ class Gate:
 class GateFile:
     """Files that the gate reads again when they change."""
 
-    def __init__(self, files: Sequence[str], reload: Callable[[], None]) -> None:
-        self.files = files
+    def __init__(self, name_files: Callable[[], Sequence[str]], reload: Callable[[], None]) -> None:
+        self._name_files = name_files
         self.reload = reload
         """Read it again, and end what is no longer allowed. Raises `InvalidConfig`; then everything stays."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The files. One may name others."""
+        return self._name_files()

@@ -75,26 +75,24 @@ class Issuer(NamedTuple):
             raise InvalidConfig(SETTING, "settings", why)
         return cls(words[0], words[1], words[2], name[1], name[2])
 
+    def evidence(self, kid: str) -> bytes:
+        """By what a token with this key counted: it counts for as long as a line says the same."""
+        return "\n".join((kid, self.issuer, self.audience, self.prefix, self.claim)).encode()
+
 
 class JwtVerifier:
     """The issuers of one node, with their keys. Raises `InvalidConfig`."""
 
     def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = tuple(lines)
         self._issuers = [Issuer.parse(line) for line in lines]
         self.files = sorted({one.path for one in self._issuers})
         self._keys: dict[str, list[tuple[Issuer, Any]]] = {}
         """By key id: each issuer with such a key, and the key."""
         self._verified: dict[bytes, Identity] = {}
-        self.read_keys()
-
-    def read_keys(self) -> None:
-        """Read the files of keys. Raises `InvalidConfig`; then the keys stay as they were."""
-        found: dict[str, list[tuple[Issuer, Any]]] = {}
         for issuer in self._issuers:
             for kid, key in _read_keys(issuer.path).items():
-                found.setdefault(kid, []).append((issuer, key))
-        self._keys = found
-        self._verified = {}
+                self._keys.setdefault(kid, []).append((issuer, key))
 
     def takes(self, token: str) -> bool:
         """Whether a token looks like one of an issuer's."""
@@ -117,9 +115,9 @@ class JwtVerifier:
         """Why an identity that such a token has proven no longer holds; empty if it does."""
         if identity.expires_us <= now_us:
             return f"the token of {identity.name} expired at {time_text(identity.expires_us)}"
-        kid, _, issuer = identity.evidence.decode().partition("\n")
-        if not any(one.issuer == issuer for one, _ in self._keys.get(kid, ())):
-            return f"the key {kid!r} of {issuer} is no longer trusted ({SETTING})"
+        kid, *_ = identity.evidence.decode().split("\n")
+        if not any(one.evidence(kid) == identity.evidence for one, _ in self._keys.get(kid, ())):
+            return f"the key {kid!r} of {identity.proof} is no longer trusted for this audience ({SETTING})"
         return ""
 
     def _verify(self, token: str, now_us: int) -> Identity:
@@ -176,7 +174,7 @@ def _identity(issuer: Issuer, kid: str, claims: Mapping[str, Any], now_us: int) 
         check_names("token", identity := f"{issuer.prefix}{name if isinstance(name, str) else ''}")
     except ValueError:
         raise Unauthenticated(f"the claim {issuer.claim!r} of this token can't be an identity") from None
-    return Identity(identity, MEANS, issuer.issuer, expires_us, f"{kid}\n{issuer.issuer}".encode())
+    return Identity(identity, MEANS, issuer.issuer, expires_us, issuer.evidence(kid))
 
 
 def _read_keys(path: str) -> dict[str, Any]:

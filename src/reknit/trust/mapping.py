@@ -10,8 +10,8 @@ The first line that matches counts. A `*` at the end stands for anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from reknit.credentials import Credentials
 from reknit.errors import InvalidConfig
@@ -22,6 +22,19 @@ SETTING: Final = "security.identities"
 KINDS: Final = ("uri", "dns", "subject", "unix")
 CERTIFICATE: Final = "certificate"
 UNIX: Final = "unix user"
+
+
+class Authorities(Protocol):
+    """Those who vouch for the certificates of clients at a door."""
+
+    ca_file: str
+    """The file that names them."""
+
+    def trusts(self, authority: str) -> bool:
+        """Whether certificates of an authority count."""
+
+    def watch(self, on_dropped: Callable[[], None]) -> None:
+        """Call this whenever an authority is no longer trusted."""
 
 
 class IdentityMapping:
@@ -51,7 +64,7 @@ class IdentityMapping:
             raise Unauthenticated(why)
         if not name:
             return NOBODY
-        evidence = "\n".join(credentials.names).encode()
+        evidence = "\n".join((credentials.authority, *credentials.names)).encode()
         return Identity(name, means, proof, credentials.expires_us, evidence)
 
     def _find(self, credentials: Credentials, means: str) -> tuple[str, str]:
@@ -66,14 +79,20 @@ class IdentityMapping:
 
     def objection(self, identity: Identity) -> str:
         """Why an identity that was proven so is another now; empty if it is not."""
-        names = tuple(identity.evidence.decode().split("\n"))
+        _, *names = identity.evidence.decode().split("\n")
         try:
-            found = self.identify(Credentials(names))
+            found = self.identify(Credentials(tuple(names)))
         except Unauthenticated as error:
             return error.why
         if found.name == identity.name:
             return ""
         return f"the {identity.means} {identity.proof!r} stands for {identity.name} no longer ({SETTING})"
+
+
+def authority_of(identity: Identity) -> tuple[str, str]:
+    """The file and the id of the authority that vouched for the certificate of an identity; empty if not known."""
+    file, _, authority = identity.evidence.decode().partition("\n")[0].rpartition("#")
+    return file, authority
 
 
 def _row(line: str) -> tuple[str, str]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from reknit import environment
+from reknit.batch import Batch
+from reknit.testing.attack.raw_peer import raw_peer
+from reknit.wire.messages import Ack
+from tests.client.rpc.shared import run
 from tests.gateway.http.http_client import Stream, Web, config, web
 from tests.guarded_files import GuardedFiles
 
@@ -94,3 +99,74 @@ def test_names_under_a_topic_are_hidden_when_they_may_not_be_read_any_more(
     with opened(node, "/kn?kn_from=/what/kn_subtopics;kn_response_format=simple", "a-token") as ann:
         files.allow("bob subscribe what/chat", *REST)
         assert b"PERMISSION_DENIED" in ann.rest()
+
+
+def route(node: Web, token: str, **form: str) -> int:
+    body = ";".join(f"{name}={value}" for name, value in {"do_method": "route", **form}.items()).encode()
+    return node.request("/kn", "POST", body, Authorization=f"Bearer {token}").code
+
+
+ROUTED = ("ann publish hall", "bob publish hall", "* subscribe hall")
+
+
+def test_a_route_ends_when_its_maker_loses_the_right_to_it(node: Web, files: GuardedFiles) -> None:
+    files.allow(
+        *RULES[:2], "* subscribe what/chat", *ROUTED, "anonymous publish what/chat", "anonymous publish hall"
+    )
+    while node.node.gate.may_publish("ann", "other"):
+        time.sleep(0.01)
+    assert route(node, "a-token", kn_from="/what/chat", kn_to="/hall", kn_id="anns") == 200
+    with opened(node, "/kn?kn_from=/hall;kn_response_format=simple") as reader:
+        node.post("/what/chat", "routed")
+        reader.until(b"routed")
+        files.allow("bob subscribe what/chat", "* subscribe hall", "anonymous publish **", "bob publish hall")
+        routes = node.http.router.routes
+        while routes.get("what/chat", "anns") is not None:
+            time.sleep(0.01)
+    assert route(node, "b-token", kn_from="/what/chat", kn_to="/hall", kn_id="bobs") == 200
+    files.allow(
+        "bob subscribe what/chat", "* subscribe hall", "anonymous publish **", "bob publish hall", "x admin"
+    )
+    while not node.node.gate.is_admin("x"):
+        time.sleep(0.01)
+    assert [one.id for one in routes.all()] == ["bobs"], "rules that change nothing for a route do not end it"
+
+
+def test_a_route_whose_maker_lost_the_right_while_the_node_was_away_ends_with_its_start(
+    tmp_path: Path,
+) -> None:
+    files = GuardedFiles(tmp_path, SECRETS, *RULES, "ann publish hall")
+    data = tmp_path / "data"
+    with web(files.guard(config(data))) as node:
+        assert route(node, "a-token", kn_from="/what/chat", kn_to="/hall", kn_id="anns") == 200
+    for rules in (("ann subscribe what/**", "bob publish **"), (*RULES, "ann publish hall")):
+        files.allow(*rules)
+        with web(files.guard(config(data))) as node:
+            assert node.http.router.routes.all() == [], "also once the right is back"
+
+
+def test_nobody_makes_or_deletes_a_route_by_publishing_it(node: Web, files: GuardedFiles) -> None:
+    files.allow(*RULES[:2], "bob publish what/**", "ann publish hall")
+    while node.node.gate.may_publish("bob", "other"):
+        time.sleep(0.01)
+    assert route(node, "a-token", kn_from="/what/chat", kn_to="/hall", kn_id="anns") == 200
+
+    async def publish(number: int, rows: list[tuple[bytes, str]]) -> None:
+        """As a peer that sends any headers; one source each time."""
+        columns = {"headers": [{"kn_id": id, "reknit_maker": "ann"} for _, id in rows]}
+        payloads = [payload for payload, _ in rows]
+        source = number.to_bytes(16, "big")
+        batch = Batch.build(
+            source, "what/chat/kn_routes", 1, payloads, environment.time_us(), columns=columns
+        )
+        async with raw_peer(urlsplit(node.node.urls[0]).port or 0, "b-token") as bob:
+            await bob.say(batch)
+            await bob.hear(Ack)
+
+    tries = ((b"/hall", "bobs"), (b"", "anns"), (b"/what/else", "anns"))
+    for number, row in enumerate(tries, 1):
+        run(publish(number, [row, (b"/what/else", f"seen {number}")]))
+        while node.http.router.routes.get("what/chat", f"seen {number}") is None:  # bob may have that one
+            time.sleep(0.01)
+        found = {one.id: one.to_topic for one in node.http.router.routes.all()}
+        assert (found["anns"], "bobs" in found) == ("hall", False)

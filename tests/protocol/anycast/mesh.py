@@ -71,7 +71,7 @@ class Mesh:
         self.trail: list[AttemptEnded] = []
         self.granted: dict[str, int] = {}
         self._next = 1
-        self._published: list[Batch] = []
+        self.journal: list[Batch] = []
         for name in sorted({name for link in links for name in link}):
             self.start(name, name in edges)
         for link in links:
@@ -139,7 +139,7 @@ class Mesh:
     ) -> None:
         batch = Batch.build(SOURCE, TOPIC, self._next, [b"x"] * count, time_us=0)
         self._next = batch.stop
-        self._published.append(batch)
+        self.journal.append(batch)
         offered = OfferEvents(batch, mode, resend, keeps=keeps, attempts_max=attempts_max)
         self.nodes[name].anycast.receive(offered, HERE, self.now)
         self._collect(name)
@@ -172,10 +172,6 @@ class Mesh:
             node.anycast.tick(self.now)
             self._collect(name)
         self.run()
-
-    def _journal(self, seq: int) -> Batch:
-        """The batch with an event, as the node that it was published on has it."""
-        return next(batch for batch in self._published if batch.first <= seq < batch.stop)
 
     @property
     def tried(self) -> list[str]:
@@ -217,8 +213,8 @@ class Mesh:
                 self.tries.append((str(key), start, stop))
                 self._answer(str(key), start, stop)
             case ForwardToNeighbour():
-                batch = effect.batch or self._journal(effect.start)
-                batch = batch.cut(effect.start, effect.stop)
+                stored = (one for one in self.journal if one.first <= effect.start < one.stop)
+                batch = (effect.batch or next(stored)).cut(effect.start, effect.stop)
                 offered = OfferEvents(
                     batch,
                     effect.mode,

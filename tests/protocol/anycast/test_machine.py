@@ -465,6 +465,45 @@ def test_a_release_is_no_failed_attempt() -> None:
     assert [fate.outcome for fate in mesh.fates] == [ACC]
 
 
+def test_a_node_that_keeps_events_retries_those_that_all_behind_a_neighbour_released() -> None:
+    """There is a path, and nothing changes about it: the events must not wait for a change of paths."""
+    said: list[int] = []
+
+    def reluctant(start: int, stop: int) -> list[Outcome]:
+        said.append(start)
+        return [ACC if len(said) > 2 else REL]
+
+    mesh = Mesh("ab")
+    mesh.subscribe("b1", reluctant)
+    mesh.run()
+    mesh.offer("a", keeps=True)
+    mesh.run()
+    assert len(said) == 1
+    for _ in range(40):
+        mesh.tick(1.0)
+    assert [fate.outcome for fate in mesh.fates] == [ACC]
+    assert mesh.records() == 0
+
+
+def test_a_worker_does_not_get_events_again_that_it_has_from_before_the_link_broke() -> None:
+    mesh = Mesh("ab")
+    mesh.subscribe("b1", lambda start, stop: [])
+    mesh.run()
+    mesh.offer("a", 5, keeps=True)
+    mesh.run()
+    assert mesh.tries == [("b1", 1, 6)]
+    mesh.cut("a", "b")
+    mesh.say("b1", ACC, 1, 3)
+    mesh.link("a", "b")
+    for _ in range(40):
+        mesh.tick(1.0)
+    assert mesh.tries == [("b1", 1, 6), ("b1", 1, 3)], "it had ended two of them, and nobody heard of it"
+    mesh.say("b1", REJ, 1, 6)
+    mesh.run()
+    assert [(fate.start, fate.stop, fate.outcome) for fate in mesh.fates] == [(1, 3, REJ), (3, 6, REJ)]
+    assert mesh.records() == 0
+
+
 def test_waiting_events_expire_by_their_ttl() -> None:
     mesh = alone()
     for keeps in (True, False):

@@ -44,6 +44,7 @@ class Middle:
             ledger=self.core.journal.ledger,
             origins=Origins(self.saved, "b"),
             distribution=lambda topic: self.distributions.get(topic, "journal"),
+            linger_s=30.0,
         )
 
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
@@ -124,12 +125,30 @@ def test_subscriptions_are_announced_when_they_come_and_withdrawn_when_they_go()
     middle.core.run(0.0)
     middle.table.subscriptions_changed()
     interest = ("office/*", "journal")
-    assert middle.table.changes() == Interests([interest], [])
-    assert middle.table.changes() is None
+    assert middle.table.changes(0.0) == Interests([interest], [])
+    assert middle.table.changes(0.0) is None
     middle.core.receive(Unsubscribe(1), 1, 0.0)
     middle.core.run(0.0)
     middle.table.subscriptions_changed()
-    assert middle.table.changes() == Interests([], [interest])
+    assert middle.table.changes(0.0) == Interests([], [interest])
+
+
+def test_subscriptions_of_a_broken_connection_stay_for_a_while() -> None:
+    """A subscriber without a name resumes where it was: nothing from other nodes may be missing there."""
+    middle = Middle()
+    subscribe, interest = Subscribe(1, "office/*", "", Start(), 1 << 20), ("office/*", "journal")
+    for peer, came_at, left_at in ((1, 0.0, 5.0), (2, 10.0, 20.0)):
+        middle.core.joined(peer, came_at)
+        middle.core.receive(subscribe, peer, came_at)
+        middle.core.run(came_at)
+        assert middle.table.changes(came_at) == (Interests([interest], []) if peer == 1 else None)
+        middle.core.left(peer, left_at)
+        middle.table.peer_left()
+        assert middle.table.changes(left_at) is None
+    middle.table.expire(49.9)
+    assert middle.table.changes(49.9) is None
+    middle.table.expire(50.0)
+    assert middle.table.changes(50.0) == Interests([], [interest])
 
 
 def test_an_origin_that_a_crash_may_have_undone_is_not_told_to_others() -> None:

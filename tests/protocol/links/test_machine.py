@@ -189,6 +189,36 @@ def test_second_line_is_a_spare_that_takes_over() -> None:
     assert len(node.sent(SPARE, Beat)) == 1
 
 
+def test_lines_to_the_process_before_a_restart_are_closed_when_the_next_one_introduces_itself() -> None:
+    """It may forward events at once, and would wait for ever if they went with the old line later."""
+    node = Node()
+    node.link()
+    node.give(msgspec.structs.replace(hello(), instance=2), SPARE)
+    assert node.of(CloseLine) == [CloseLine(THEIRS)]
+    assert [type(message) for message, _ in node.passed((NeighbourDown, NeighbourUp))] == [
+        NeighbourDown,
+        NeighbourUp,
+    ]
+    assert node.give(Beat([]), THEIRS) == [], "what comes before it notices is ignored"
+    assert node.give(LineLost(), THEIRS) == []
+    assert node.machine.lines.neighbours() == {"b"}
+
+
+def test_a_spare_on_which_the_neighbour_waits_for_outcomes_is_closed_with_the_line_that_counts() -> None:
+    """For the neighbour, that spare is the line that counts. It has to know that its events are in doubt."""
+    node = Node()
+    node.link()
+    node.give(hello(), SPARE)
+    node.give(Forward(100, "b", "closest", False, 0, 0, ["b"]), SPARE)
+    node.give(LineLost(), THEIRS)
+    assert node.of(CloseLine) == [CloseLine(SPARE)]
+    assert node.passed(NeighbourUp) == []
+    assert node.machine.lines.neighbours() == set()
+    node.give(LineLost(), SPARE)
+    node.link(line=OURS)
+    assert node.machine.lines.neighbours() == {"b"}
+
+
 def test_events_go_on_over_the_line_on_which_they_were_requested() -> None:
     """The neighbour has noticed that the first line is dead, and this node has not."""
     node = Node()
@@ -213,6 +243,22 @@ def test_events_wait_while_no_line_is_there_on_which_they_were_requested() -> No
     node.give(hello(), SPARE)
     node.give(Pull("a's", 0), SPARE)
     assert [head.first for one in node.sent(SPARE, Frames) for head in one.heads] == [1]
+
+
+def test_nodes_that_can_not_be_reached_are_remembered_and_forgotten_in_the_end() -> None:
+    node = Node()
+    node.link()
+    node.subscribed()
+    assert node.memory.nodes["b"].patterns == ["plant/**"]
+    assert node.of(SaveLinks) == [SaveLinks(is_urgent=False)]
+    assert node.memory.away == {}
+    node.now_us = 5_000_000
+    node.give(LineLost(), THEIRS)
+    assert node.memory.away == {"b": 5_000_000}
+    node.memory.forget_nodes(before_us=5_000_000)
+    assert "b" in node.memory.nodes
+    node.memory.forget_nodes(before_us=5_000_001)
+    assert (node.memory.nodes, node.memory.away) == ({}, {})
 
 
 def test_loss_of_a_spare_changes_nothing() -> None:

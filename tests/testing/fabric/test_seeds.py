@@ -42,6 +42,8 @@ SEEDS = {
     253: "an outcome settled one of two copies of an event that a worker had, and a subscriber gave back an attempt "
     "that was over, as it had dropped the repeated delivery",
     10055: "a member that was started again took datagrams for the process before it for its own",
+    61053: "events that all behind a neighbour had released waited for a change of paths, not for the next attempt",
+    61000: "a node stopped to bring events for a subscriber without a name as soon as its connection broke",
     223: "the record took dead letters that were still on their way to the disk for read, and never saw them",
 }
 
@@ -49,6 +51,25 @@ SEEDS = {
 @pytest.mark.parametrize("seed", SEEDS)
 def test_seed_stays_good(seed: int) -> None:
     assert run(seed, plan=FabricPlan.large(seed)).problems == [], SEEDS[seed]
+
+
+SMALL_SEEDS = {
+    70040: "a node took the loss of a line to the process before a restart for that of the line that had replaced it, "
+    "and a sender waited for ever for the events that it had forwarded over that",
+    143: "a node sent a worker an event that it had already, after the link over which that had come was back",
+    10212: "a member that had joined later than another one brought that one's events to a restarted node first, and "
+    "the node took its first ones for repeated",
+    80075: "a cache named events that were on their way to its disk, and then said that it had none of them",
+    80144: "a node remembered that a peer had been asked for events which another one brought",
+    80186: "nodes that were restarted passed over the events for one that was away for longer than they look back",
+    80315: "a durable subscriber dropped events that it had ended, after a node with a new disk had ignored that",
+    75: "an observer took it for an error that retention removed what it was about to read",
+}
+
+
+@pytest.mark.parametrize("seed", SMALL_SEEDS)
+def test_small_seed_stays_good(seed: int) -> None:
+    assert run(seed).problems == [], SMALL_SEEDS[seed]
 
 
 WITHOUT_KEYS = {

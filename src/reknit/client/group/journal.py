@@ -3,6 +3,9 @@
 Every member that has a session brings the events that it received, as the batches that came and under their own
 sources and seqs. The node takes each event once: it drops the copies of other members by a range check. If the node
 misses events and no member brings them in time, they are lost, and the node's ledger says so.
+
+A node begins a source with the first event that it gets of it. So a member that joined after a sender had begun asks the
+node whether it knows that source, and gives others time to bring the first events if it does not.
 """
 
 from __future__ import annotations
@@ -10,24 +13,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from reknit.batch import Batch
 from reknit.client.message_router import MessageRouter
 from reknit.connection.publish_driver import PublishDriver
-from reknit.errors import LocalError, Refused, ReknitError
+from reknit.errors import LocalError, NotConnected, Refused, ReknitError
+from reknit.protocol.machine import Connected, Disconnected
 from reknit.protocol.publish import publisher as machines
-from reknit.wire.messages import Expect
+from reknit.wire.messages import Ack, Expect
 
 log = logging.getLogger("reknit.group")
 
 
 class GroupSourcePublisher:
-    """Publishes the events of one member of a group at the node, under that member's seqs."""
+    """Publishes the events of one member of a group at the node, under that member's seqs from `first` on."""
 
-    def __init__(self, journal: GroupJournal, source: bytes) -> None:
+    def __init__(self, journal: GroupJournal, source: bytes, first: int = 1) -> None:
         self._journal = journal
+        self._has_begun = first == 1
+        """Whether the node knows the source, or begins with the first event of it."""
+        self._connected: Connected | None = None
+        """The connection on which the node is asked about that."""
         self._driver = PublishDriver(
             machines.SourcePublisher(source, journal.topic),
             journal.router.connection,
@@ -80,10 +88,21 @@ class GroupSourcePublisher:
 
     def receive(self, message: machines.Input) -> None:
         """The node sent a message about this source, or the connection changed."""
-        if isinstance(message, Expect) and self._first_held(message.seq) > message.seq:
+        self._has_begun = self._has_begun or isinstance(message, Ack)
+        self._connected = None if isinstance(message, Disconnected) else self._connected
+        if isinstance(message, Connected) and not self._has_begun:
+            self._connected = message
+            self._journal.ask_for(self, message)
+        elif isinstance(message, Expect) and self._first_held(message.seq) > message.seq:
             self._wait_for_others(message.seq)
         elif self._driver.error is None:
             self._driver.receive(message)
+
+    def begin(self, connected: Connected) -> None:
+        """The node knows the source by now, or nobody has its first events: bring what is here."""
+        if self._connected is connected and self._driver.error is None:
+            self._connected = None
+            self._driver.receive(connected)
 
     # -- gaps
 
@@ -134,7 +153,7 @@ class GroupJournal:
         """This member received a batch."""
         publisher = self._publishers.get(batch.source)
         if publisher is None:
-            publisher = self._publishers[batch.source] = GroupSourcePublisher(self, batch.source)
+            publisher = self._publishers[batch.source] = GroupSourcePublisher(self, batch.source, batch.first)
             self.router.add_publisher(publisher)
         publisher.put(batch)
 
@@ -164,9 +183,28 @@ class GroupJournal:
             del self._publishers[publisher.source]
             self.router.remove_publisher(publisher)
 
+    def ask_for(self, publisher: GroupSourcePublisher, connected: Connected) -> None:
+        """Let a publisher begin when the node knows its source, or when others had time to bring its first events."""
+        self._start(self._begin(publisher, connected))
+
+    async def _begin(self, publisher: GroupSourcePublisher, connected: Connected) -> None:
+        try:
+            known = await self._ask("checkpoint", pattern=self.topic)
+        except NotConnected:
+            return  # after a reconnection it is asked again
+        except ReknitError as error:
+            log.warning("the node could not be asked for the sources of %r: %s", self.topic, error)
+            known = {}
+        if publisher.source.hex() not in known:
+            await asyncio.sleep(self.skip_s)
+        publisher.begin(connected)
+
     def skip(self, publisher: GroupSourcePublisher, start: int, stop: int) -> None:
         """No member brought `[start, stop)`: let the node skip these events."""
-        task = asyncio.create_task(self._skip(publisher, start, stop))
+        self._start(self._skip(publisher, start, stop))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

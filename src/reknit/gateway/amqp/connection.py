@@ -22,6 +22,7 @@ from reknit.gateway.amqp.links.turns import LinkTurns
 from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.sasl import NotSasl, SaslServer, SaslState
 from reknit.gateway.amqp.security import AmqpSecurity
+from reknit.gateway.client_quotas import ClientQuotas
 from reknit.gateway.publish_pace import PublishPace
 from reknit.outcome import Code
 from reknit.trust.attempts import FailedAttempts
@@ -56,6 +57,7 @@ class AmqpServices:
     refusals: Refusals
     pace: PublishPace
     quota: ConnectionCounts
+    quotas: ClientQuotas
     attempts: FailedAttempts
     counts: DeliveryCounts
     replies: ReplyAddresses
@@ -197,6 +199,7 @@ class AmqpConnection(asyncio.Protocol):
             counts=services.counts,
             replies=services.replies,
             rights=ClientRights(user, services.access, services.replies, services.refusals, self._address),
+            quotas=services.quotas,
             intake=self._intake,
             turns=self._turns,
         )

@@ -17,6 +17,7 @@ from reknit.node.streams.streams import DISTRIBUTIONS
 from reknit.protocol.machine import Peer
 from reknit.protocol.streams.inputs import ChunkReceived, StreamAborted
 from reknit.transport import memory
+from reknit.trust.rules import ANONYMOUS
 
 JOURNAL = "journal"
 
@@ -63,15 +64,19 @@ class NodeClient:
         pattern: str,
         name: str,
         *,
+        owner: str,
         on_batch: OnDelivered,
         on_ready: OnReady,
         on_end: OnEnd,
         streams: StreamTaker | None = None,
     ) -> EventReceiver:
-        """A receiver of events. `on_ready` is called when it receives. A named receiver resumes where it left off."""
+        """A receiver of events. `on_ready` is called when it receives. A named receiver resumes where it left off,
+        and belongs to its owner."""
         if self.is_anycast(pattern):
             asyncio.get_running_loop().call_soon(on_ready)
             return AnycastEventReceiver(self._node.anycast.receiver(pattern, on_batch, name, streams))
+        if name and owner != ANONYMOUS:
+            self._node.claim(name, owner)
         receiver = JournalReceiver(
             self._session,
             pattern,

@@ -7,13 +7,14 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from reknit.config import AmqpSettings
 from reknit.config.credentials import read_credentials
-from reknit.credentials import of_certificate
+from reknit.credentials import Credentials
 from reknit.gateway.amqp.sasl import SaslServer
 from reknit.node.api import GatewayNode
+from reknit.transport.authorities import credentials_of
 from reknit.transport.tls import Refuse, server_tls
 from reknit.trust.gate import Gate
 from reknit.trust.identities import Identity, Unauthenticated
@@ -73,6 +74,7 @@ class AmqpSecurity:
     def follow(self, node: GatewayNode) -> None:
         """Read certificates and users again when they change."""
         node.reloader.add("the certificate for amqps://", self.tls)
+        node.gate.trust(self.tls)
         if self.users.files:
             node.gate.follow(PASSWORD, self.users.objection)
             node.reloader.add("the file of AMQP users", self.users)
@@ -81,12 +83,12 @@ class AmqpSecurity:
         """The SASL exchange for a new connection. PLAIN needs TLS unless the settings say otherwise."""
         is_open = self.tls is None and self._settings.plain_needs_tls
         mechanisms = [one for one in self._settings.mechanisms if one != "PLAIN" or not is_open]
-        return SaslServer(mechanisms, self._plain, self._external(transport.get_extra_info("peercert")))
+        return SaslServer(mechanisms, self._plain, self._external(credentials_of(transport)))
 
-    def _external(self, certificate: Any) -> Identity | None:
+    def _external(self, certified: Credentials) -> Identity | None:
         """The identity in the client's certificate; None if there is none."""
         try:
-            found = self._gate.identify("", of_certificate(certificate))
+            found = self._gate.identify("", certified)
         except Unauthenticated as error:
             log.warning("a client of AMQP can't use its certificate: %s", error)
             return None

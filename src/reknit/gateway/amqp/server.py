@@ -17,6 +17,7 @@ from reknit.gateway.amqp.links.services import DeliveryCounts
 from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.security import AmqpSecurity
 from reknit.gateway.budgeted_clients import BudgetedClient
+from reknit.gateway.client_quotas import ClientQuotas
 from reknit.gateway.publish_pace import PublishPace
 from reknit.node.api import GatewayNode
 from reknit.transport.servers import Server, listen_failure, open_server
@@ -50,6 +51,7 @@ class AmqpServer:
             refusals=node.gate.refusals,
             pace=PublishPace(node.rates),
             quota=node.gate.connections,
+            quotas=ClientQuotas(node.quotas, node.gate.sources),
             attempts=node.gate.attempts,
             counts=self._counts,
             replies=self.replies,

@@ -18,6 +18,7 @@ from reknit.envelope.attributes import Attributes
 from reknit.envelope.cloudevents import from_json
 from reknit.errors import Full, InvalidAttributes, Refused
 from reknit.gateway.access import Access
+from reknit.gateway.client_quotas import RETRY_AFTER_S, ClientQuotas
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest
@@ -43,8 +44,10 @@ class CloudEventsPage:
         access: Access,
         origins: OriginPolicy,
         pace: PublishPace,
+        quotas: ClientQuotas,
     ) -> None:
         self._pace = pace
+        self._quotas = quotas
         self._node = node
         self._name = name
         self._config = config
@@ -56,7 +59,9 @@ class CloudEventsPage:
     async def answer(self, connection: HttpConnection, request: HttpRequest) -> None:
         """Publish the events of a request."""
         status, text = await self._take(request)
-        connection.answer_text(request, status, text)
+        again = self._pace.retry_after_s(request.identity.name) if status == 429 else 0
+        headers = [("Retry-After", str(max(again, RETRY_AFTER_S)))] if again else []
+        connection.answer_text(request, status, text, headers)
 
     async def _take(self, request: HttpRequest) -> tuple[int, str]:
         if request.method != "POST":
@@ -76,10 +81,17 @@ class CloudEventsPage:
             if not self._access.may_be(user, attributes.source):
                 rule = f"{user} as {attributes.source}"
                 return 403, f"{user} may not be {attributes.source}: add '{rule}' to security.allow"
-        size = sum(len(payload) for _, payload in several)
-        if why := await self._pace.wait(user, len(several), size, self._config.http.request_timeout_s):
-            return 429, why
+        if why := await self._wait(user, several):
+            return 429, f"RESOURCE_EXHAUSTED: {why}"
         return await self._publish(several)
+
+    async def _wait(self, user: str, several: list[tuple[Attributes, bytes]]) -> str:
+        """Wait for the quotas of a user. Returns why the events may not be published in this time, if so."""
+        for topic in dict.fromkeys(attributes.topic for attributes, _ in several):
+            if why := self._quotas.publish(user, topic):
+                return why
+        size = sum(len(payload) for _, payload in several)
+        return await self._pace.wait(user, len(several), size, self._config.http.request_timeout_s)
 
     async def _publish(self, several: list[tuple[Attributes, bytes]]) -> tuple[int, str]:
         session = await self._session()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import write
-from typing import cast
+from typing import NamedTuple, cast
 
 import httptools
 from wsproto import ConnectionType
@@ -15,8 +15,9 @@ from wsproto.events import CloseConnection, Message, Ping
 from wsproto.utilities import RemoteProtocolError
 
 from reknit.config import HttpSettings
-from reknit.credentials import NO_CREDENTIALS, of_certificate
+from reknit.credentials import NO_CREDENTIALS
 from reknit.gateway.access import Access
+from reknit.gateway.client_quotas import RETRY_AFTER_S, ClientQuotas
 from reknit.gateway.http.connections import ConnectionRegistry
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import TunnelFormat
@@ -26,6 +27,7 @@ from reknit.gateway.http.requests import HttpRequest, RequestReader, RequestTooL
 from reknit.gateway.http.room import TunnelRoom
 from reknit.gateway.http.scopes import TunnelScope
 from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpened, TunnelServer
+from reknit.transport.authorities import credentials_of
 from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import NOBODY, Identity
 from reknit.trust.logins import Logins
@@ -49,8 +51,17 @@ class HttpServices:
     feed: TunnelFeed
     logins: Logins
     quota: ConnectionCounts
+    quotas: ClientQuotas
     on_request: Callable[[HttpConnection, HttpRequest], None]
     """Answers a request. It calls `next_request` when that is done."""
+
+
+class TunnelRefusal(NamedTuple):
+    """Why a tunnel can't be opened now."""
+
+    status: int
+    """503 if the server has no room, 429 if its user is at a quota."""
+    why: str
 
 
 class HttpConnection(asyncio.Protocol, TunnelConnection):
@@ -88,7 +99,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._is_encrypted = self._transport.get_extra_info("sslcontext") is not None
         peer = self._transport.get_extra_info("peername")
         self.address = peer[0] if peer else "local"
-        self.certified = of_certificate(self._transport.get_extra_info("peercert"))
+        self.certified = credentials_of(self._transport)
         services = self._services
         if not services.room.has_room(self.fd):
             self._refuse(503, "the server has reached its limit of open files; try again later")
@@ -152,9 +163,11 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
     def _refuse(self, status: int, why: str) -> None:
         self.answer(status, [TEXT], _line(why), keep_alive=False)
 
-    def answer_text(self, request: HttpRequest, status: int, text: str) -> None:
+    def answer_text(
+        self, request: HttpRequest, status: int, text: str, headers: Sequence[tuple[str, str]] = ()
+    ) -> None:
         """Answer a request with plain text."""
-        headers = [TEXT, *self._services.origins.cors(request)]
+        headers = [TEXT, *headers, *self._services.origins.cors(request)]
         self.answer(status, headers, _line(text), request.keep_alive)
 
     def answer(
@@ -184,12 +197,31 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             self._ws = WsConnection(ConnectionType.SERVER)
         self.write(head)
 
-    def tunnel_refusal(self, user: Identity) -> str:
-        """Why the connection can't become a tunnel of this user now; empty if it can."""
+    def tunnel_refusal(self, user: Identity) -> TunnelRefusal | None:
+        """Why the connection can't become a tunnel of this user now; None if it can, and is one from now on."""
+        if self.is_closing:
+            return TunnelRefusal(503, "the client has left")
+        if why := self._services.room.refusal(self.fd, self.address):
+            return TunnelRefusal(503, why)
+        if why := self._count(user.name):
+            return TunnelRefusal(429, f"RESOURCE_EXHAUSTED: {why}")
+        return None
+
+    def _count(self, who: str) -> str:
+        """Count a connection and a subscription of an identity. Returns why it may not have them."""
         services = self._services
-        why = services.room.refusal(self.fd, self.address) or services.quota.enter(user.name, self.address)
-        self._counted = "" if why else user.name
-        return why
+        if why := services.quota.enter(who, self.address):
+            return why
+        if why := services.quotas.subscribe(who):
+            services.quota.leave(who)
+            return why
+        self._counted = who
+        return ""
+
+    def answer_refusal(self, refusal: TunnelRefusal) -> None:
+        """Answer a request for a tunnel that can't be opened now."""
+        headers = [("Retry-After", str(RETRY_AFTER_S)), TEXT]
+        self.answer(refusal.status, headers, _line(refusal.why), keep_alive=False)
 
     def open_tunnel(
         self,
@@ -288,6 +320,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         """The connection is no longer a tunnel."""
         if self._counted:
             self._services.quota.leave(self._counted)
+            self._services.quotas.unsubscribe(self._counted)
             self._counted = ""
         self._services.logins.remove(self)
         self._services.tunnels.receive(TunnelClosed(), self, 0.0)

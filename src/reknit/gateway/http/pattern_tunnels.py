@@ -1,8 +1,8 @@
 """Tunnels on the topics that match a pattern, for today's clients: Server-Sent Events and WebSocket.
 
 A browser's EventSource can't read an answer's headers, so the first event says whether the client recovered. After a
-5xx or a 204 it would never reconnect. If a tunnel can't be opened now, the answer is therefore 200, and the reason is
-sent inside the tunnel.
+429, a 5xx or a 204 it would never reconnect. If a tunnel can't be opened now, the answer is therefore 200, and the
+reason is sent inside the tunnel. A WebSocket of somebody who is at a quota is refused with 429.
 """
 
 from __future__ import annotations
@@ -112,9 +112,13 @@ class PatternTunnels:
         head: bytes,
         is_raw: bool,
     ) -> None:
+        refused = connection.tunnel_refusal(user)
+        if refused and refused.status == 429 and not format.is_chunked:
+            connection.answer_refusal(refused)
+            return
         connection.become_tunnel(format, head, ws=not format.is_chunked)
-        if why := connection.tunnel_refusal(user):
-            connection.refuse_tunnel(why, is_raw)
+        if refused:
+            connection.refuse_tunnel(refused.why, is_raw)
             return
         held = self._promises.held(scope)
         granted = since_checkpoint(checkpoint, held) if checkpoint else live(held)

@@ -10,6 +10,7 @@ from reknit.config import HttpSettings
 from reknit.errors import InvalidConfig
 from reknit.gateway.access import Access
 from reknit.gateway.budgeted_clients import BudgetedClient
+from reknit.gateway.client_quotas import ClientQuotas
 from reknit.gateway.http.cloudevents import PATH, CloudEventsPage
 from reknit.gateway.http.connection import HttpConnection, HttpServices
 from reknit.gateway.http.connections import ConnectionRegistry
@@ -55,17 +56,25 @@ class HttpServer:
         self.room = TunnelRoom(settings, self.tunnels)
         self.feed = TunnelFeed(node.journal, node.tail, node.epoch, self.tunnels, node.links.followed)
         self.publishers = HttpPublishers(node, node.name, node.epoch)
+        self._access = access = access or node.gate
         self.router = KnRouter(
             node.journal,
+            access=access,
             feed=self.feed,
             publishers=self.publishers,
             populate_events_max=settings.populate_events_max,
         )
         origins = OriginPolicy(settings.origins)
-        self._access = access = access or node.gate
         self._pace = PublishPace(node.rates)
+        self._quotas = ClientQuotas(node.quotas, node.gate.sources)
         self._cloudevents = CloudEventsPage(
-            node, name=node.name, config=node.config, access=access, origins=origins, pace=self._pace
+            node,
+            name=node.name,
+            config=node.config,
+            access=access,
+            origins=origins,
+            pace=self._pace,
+            quotas=self._quotas,
         )
         self.pages = self._make_pages(access, origins)
         self._services = HttpServices(
@@ -78,11 +87,13 @@ class HttpServer:
             feed=self.feed,
             logins=node.gate.logins,
             quota=node.gate.connections,
+            quotas=self._quotas,
             on_request=self.pages.answer,
         )
         self._server: Server | None = None
         self._tls = server_tls(settings, lambda name, why: refusal(node.config, f"http.{name}", why))
         node.reloader.add("the certificate for https://", self._tls)
+        node.gate.trust(self._tls)
         self._timer: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
 
@@ -100,7 +111,9 @@ class HttpServer:
             access=access,
             origins=origins,
             publishers=self.publishers,
-            notifications=Notifications(settings, access=access, publishers=self.publishers, pace=self._pace),
+            notifications=Notifications(
+                settings, access=access, publishers=self.publishers, pace=self._pace, quotas=self._quotas
+            ),
             routes=RouteRequests(settings, access=access, router=self.router, promises=promises),
             tunnels=KnTunnels(
                 settings,
@@ -137,6 +150,7 @@ class HttpServer:
             why = listen_failure(self.settings.listen, error)
             raise InvalidConfig("http.listen", self._node.config.origin("http.listen"), why) from None
         self.room.warn()
+        self.router.review()
         self._node.watchers.append(self.feed.grown)
         self._node.gate.watchers.append(self._review)
         self._node.budget_clients(self._budgeted)
@@ -161,6 +175,7 @@ class HttpServer:
 
     def _review(self) -> None:
         """The rules have changed."""
+        self.router.review()
         self._connections.review(self._access)
 
     def _tick(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import zenoh
 
 from reknit.batch import Batch
+from reknit.gateway.client_quotas import ClientQuotas
 from reknit.gateway.zenoh.inbound import ZenohInbound
 from reknit.gateway.zenoh.outbound import ZenohOutbound
 from reknit.gateway.zenoh.publishers import ZenohPublishers
@@ -50,6 +51,7 @@ class ZenohGateway:
             session=self._session,
             gate=node.gate,
             rates=node.rates,
+            quotas=ClientQuotas(node.quotas, node.gate.sources),
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening: Callable[[], None] = lambda: None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from reknit.batch import Batch
+from reknit.gateway.client_quotas import ClientQuotas
 from reknit.gateway.publish_pace import PublishPace
 from reknit.gateway.zenoh.sample_queue import SampleQueue
 from reknit.gateway.zenoh.samples import SampleNumbering, ZenohSample, sn_of, source_of
@@ -12,6 +14,7 @@ from reknit.gateway.zenoh.session import ZenohSession
 from reknit.gateway.zenoh.threads import call
 from reknit.node.replication.local_publisher import LocalPublisher
 from reknit.protocol.publish.rate_quotas import RateQuotas
+from reknit.protocol.tunnel.topic_routes import is_routes
 from reknit.trust.gate import Gate
 from reknit.trust.rules import ANONYMOUS
 
@@ -27,9 +30,11 @@ class ZenohInbound:
         publisher: LocalPublisher,
         session: ZenohSession,
         gate: Gate,
-        rates: RateQuotas | None = None,
+        rates: RateQuotas | None,
+        quotas: ClientQuotas,
     ) -> None:
         self._pace = PublishPace(rates)
+        self._quotas = quotas
         self._node_name = node_name
         self._queue = queue
         self._publisher = publisher
@@ -47,7 +52,7 @@ class ZenohInbound:
     async def run(self) -> None:
         """Publish queued samples, until cancelled."""
         while True:
-            samples = self._permitted(await self._queue.take())
+            samples = self._within_quota(self._permitted(await self._queue.take()))
             for key in sorted(self._numbering.unknown_keys(samples)):
                 last = await self._publisher.last_seq(source_of(key, None, self._node_name), key)
                 self._numbering.resume(key, last)
@@ -63,15 +68,21 @@ class ZenohInbound:
                 delay_s = self._pace.delay_s(ANONYMOUS)
 
     def _permitted(self, samples: list[ZenohSample]) -> list[ZenohSample]:
-        """The samples on topics that a Zenoh network may publish on."""
+        """The samples on topics that a Zenoh network may publish on. Routes between topics are made over HTTP."""
         keys = {sample.key for sample in samples}
-        refused = {key for key in keys if not self._gate.may_publish(ANONYMOUS, key)}
+        refused = {key for key in keys if is_routes(key) or not self._gate.may_publish(ANONYMOUS, key)}
         if not refused:
             return samples
         for key in sorted(refused):
             text = f"{ANONYMOUS} may not publish on {key!r}, from the Zenoh network"
             self._gate.refusals.count(ANONYMOUS, "denied", text, sum(one.key == key for one in samples))
         return [sample for sample in samples if sample.key not in refused]
+
+    def _within_quota(self, samples: list[ZenohSample]) -> list[ZenohSample]:
+        """The samples on as many topics as the network may publish on. The others are counted: nobody can be told."""
+        counts = Counter(sample.key for sample in samples)
+        beyond = {key for key, count in counts.items() if self._quotas.publish(ANONYMOUS, key, count)}
+        return [sample for sample in samples if sample.key not in beyond] if beyond else samples
 
     def on_gap(self, batch: Batch, seq: int) -> None:
         """The node misses `[seq, batch.first)`: ask the publisher's cache."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from reknit import environment
 from reknit.config import Config
-from reknit.ledger import ANYCAST, Held
+from reknit.ledger import ANYCAST
+from reknit.ledger.topics import TopicTotals
+from reknit.ledger.walk import HeldBy
+from reknit.node.admin.ledger_reader import EVERY_OTHER, LedgerReader, LedgerSums
 from reknit.node.admin.pipelines import Pipelines
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
 from reknit.protocol.dispatch.queue import Queue
-from reknit.topic import Pattern
 from reknit.trust.gate import Gate
 from reknit.version import __version__
 
@@ -47,7 +49,7 @@ class NodeFigures:
         peers: Peers,
         bridges: HasStatus,
         doors: Mapping[str, HasStatus],
-        held_by: Callable[[str], Held | None],
+        held_by: HeldBy,
     ) -> None:
         self.pipelines = Pipelines()
         self._config = config
@@ -59,10 +61,7 @@ class NodeFigures:
         self._peers = peers
         self._bridges = bridges
         self._doors = doors
-        self._held_by = held_by
-        """For an account of the ledger, the events in flight."""
-        self._walking = asyncio.Lock()
-        """One walk through the ledger at a time: each lets the node go on, many at once would not."""
+        self._ledger = LedgerReader(core.journal.ledger, held_by, config.limits.metric_rows_max)
         self._rates: dict[str, float] = {}
         self._sampled: tuple[float, dict[str, int]] = (0.0, {})
 
@@ -77,8 +76,8 @@ class NodeFigures:
         }
         self._sampled = (now, counts)
 
-    def status(self) -> dict[str, Any]:
-        """The node's state, as `reknit status` shows it."""
+    def status(self, topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+        """The node's state, as `reknit status` shows it; with these rows of topics, or with all."""
         config, core = self._config, self._core
         process = environment.current().process()
         is_disk, requests = config.journal.kind == "disk", core.responses.watch
@@ -107,7 +106,7 @@ class NodeFigures:
             "bridges": self._bridges.status(),
             "requests": {"open": len(requests), "answered": requests.answered},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in self._peers],
-            "topics": self.topics(),
+            "topics": self.topics() if topics is None else topics,
             "subscribers": self._subscribers(),
             "pipelines": self.pipelines.rows(),
             **dict.fromkeys(DOORS),
@@ -130,16 +129,17 @@ class NodeFigures:
 
     def topics(self) -> list[dict[str, Any]]:
         """Every topic, with its events, rate, sources and gaps."""
-        return [
-            {
-                "topic": topic,
-                "events": totals.events,
-                "rate": self._rates.get(topic, 0.0),
-                "sources": totals.sources,
-                "gaps": totals.gaps,
-            }
-            for topic, totals in sorted(self._core.journal.ledger.topics.items(), key=lambda item: item[0])
-        ]
+        every = self._core.journal.ledger.topics
+        return [self._topic(topic, every[topic]) for topic in sorted(every)]
+
+    def _topic(self, topic: str, totals: TopicTotals) -> dict[str, Any]:
+        return {
+            "topic": topic,
+            "events": totals.events,
+            "rate": self._rates.get(topic, 0.0),
+            "sources": totals.sources,
+            "gaps": totals.gaps,
+        }
 
     def _subscribers(self) -> list[dict[str, Any]]:
         journal, queues = self._core.journal, self._core.dispatch.queues
@@ -172,21 +172,20 @@ class NodeFigures:
         }
 
     async def ledger(self, args: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The ledger's rows, each with whether it balances. The node goes on with its work meanwhile.
+        """The ledger's rows, each with whether it balances. The node goes on with its work meanwhile."""
+        return await self._ledger.rows(args or {})
 
-        `topic` (a pattern) and `unbalanced` leave rows out; `rows_max` and `after` (a subscriber and a topic) give
-        them in pages.
-        """
-        args = args or {}
-        pattern = Pattern(str(args["topic"])) if args.get("topic") else None
-        subscriber, topic = args.get("after") or ("", "")
-        rows: list[dict[str, Any]] = []
-        async with self._walking:
-            for row in self._core.journal.ledger.walk(self._held_by, pattern, (str(subscriber), str(topic))):
-                if row is None:
-                    await asyncio.sleep(0)
-                elif not (args.get("unbalanced") and row.balanced):
-                    rows.append({**msgspec.structs.asdict(row), "balanced": row.balanced})
-                    if len(rows) == args.get("rows_max"):
-                        break
+    async def for_metrics(self) -> tuple[dict[str, Any], LedgerSums]:
+        """The status and the ledger, with a bounded number of topics."""
+        return self.status(self._some_topics()), await self._ledger.sums()
+
+    def _some_topics(self) -> list[dict[str, Any]]:
+        """The topics that are known for longest, and one row for all others."""
+        every, count = self._core.journal.ledger.topics, self._config.limits.metric_rows_max
+        rows = [self._topic(topic, totals) for topic, totals in islice(every.items(), count)]
+        if len(every) > count:
+            others = TopicTotals()
+            for totals in islice(every.values(), count, None):
+                others.add(totals)
+            rows.append(self._topic(EVERY_OTHER, others))
         return rows

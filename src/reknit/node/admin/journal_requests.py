@@ -26,10 +26,8 @@ class JournalRequests:
     def checkpoint(self, args: dict[str, Any]) -> Reply:
         """The last seq of every source whose topic matches a pattern: a place to resume from, as of now."""
         pattern = Pattern(str(args["pattern"]))
-        published = self._journal.ledger.published
-        return {
-            s.hex(): seqs.last for (topic, s), seqs in published.items() if seqs and pattern.matches(topic)
-        }, []
+        known = self._journal.ledger.matching(pattern)
+        return {source.hex(): seqs.last for (_, source), seqs in known}, []
 
     def span(self, args: dict[str, Any]) -> Reply:
         """The first and the last position, and the position at a time."""
@@ -51,6 +49,8 @@ class JournalRequests:
         places: list[tuple[int, int]] = []
         while position < stop and room > 0:
             run = journal.read(position, stop, room)
+            if places and len(run.data) > room:
+                break  # it gives a batch at least, however long that is
             if run.entries:
                 pieces.append(run.data)
                 places.append((run.position, len(run.data)))

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from reknit.credentials import of_certificate
 from reknit.errors import InvalidConfig
 from reknit.node.admin.figures import NodeFigures
+from reknit.node.admin.ledger_reader import LedgerSums
 from reknit.transport.tls_server import CurrentTls
 from reknit.trust.gate import Gate
 from reknit.trust.identities import Unauthenticated
@@ -26,9 +27,7 @@ from reknit.trust.identities import Unauthenticated
 log = logging.getLogger("reknit.node")
 
 ANSWER_S = 30.0
-"""How long a scrape waits for a busy node, or for a ledger of very many sources: the node goes on meanwhile."""
-
-
+"""How long a scrape waits for a busy node."""
 REQUEST_S = 10.0
 """How long a client may be silent before its connection is closed."""
 CERTIFICATE = "reknit.certificate"
@@ -81,14 +80,11 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, as of now."""
-        answer = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
+        answer = asyncio.run_coroutine_threadsafe(self._figures.for_metrics(), self._loop)
         yield from metrics_of(*answer.result(ANSWER_S))
 
-    async def _ask(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        return self._figures.status(), await self._figures.ledger()
 
-
-def metrics_of(status: dict[str, Any], ledger: list[dict[str, Any]]) -> Iterator[Metric]:
+def metrics_of(status: dict[str, Any], ledger: LedgerSums) -> Iterator[Metric]:
     """Every metric of a node with this status and ledger."""
     yield from _plain(status)
     yield from _refused(status["refused"])
@@ -191,16 +187,17 @@ def _subscribers(rows: list[dict[str, Any]]) -> Iterator[Metric]:
     yield from (waiting, present)
 
 
-def _ledger(rows: list[dict[str, Any]]) -> Iterator[Metric]:
+def _ledger(ledger: LedgerSums) -> Iterator[Metric]:
     labels = ["subscriber", "topic", "end"]
     ended = GaugeMetricFamily("reknit_ledger_events", "Published events, by outcome.", labels=labels)
     balanced = GaugeMetricFamily("reknit_ledger_balanced", "1 where the ledger balances.", labels=labels[:2])
-    for row in rows:
+    for row in ledger.rows:
         who = [row["subscriber"], row["topic"]]
         for end in ("published", "accepted", "dead_lettered", "lost", "in_flight"):
             ended.add_metric([*who, end], row[end])
         balanced.add_metric(who, row["balanced"])
-    yield from (ended, balanced)
+    doc = "Since the ledger was added up; -1 if it was not yet."
+    yield from (ended, balanced, GaugeMetricFamily("reknit_ledger_age_seconds", doc, value=ledger.age_s))
 
 
 PIPELINE_GAUGES = (

@@ -16,7 +16,7 @@ from reknit.backoff import Backoff
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.event import FLAG_STREAM
-from reknit.ledger import Series
+from reknit.ledger import Held, Series
 from reknit.node.anycast.attempts import NodeAttempts
 from reknit.node.anycast.commitments import Commitments
 from reknit.node.anycast.distributions import Distributions
@@ -372,6 +372,12 @@ class NodeAnycast:
         self.writer.write(self.paths.now())
         self.paths.soon()  # to make it durable
         return {} if self.offers.is_behind else self.ledger.in_hand()
+
+    def held_by(self, name: str) -> Held | None:
+        """The same for one account, by series; None if it is not known."""
+        self.writer.write(self.paths.now())
+        self.paths.soon()  # to make it durable
+        return None if self.offers.is_behind else self.ledger.held_by(name)
 
 
 def _limits(config: Config) -> AnycastLimits:

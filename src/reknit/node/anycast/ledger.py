@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from reknit.ledger import ANYCAST, Series
+from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.core.core import Core
 from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
 from reknit.protocol.effects import AppendRecord, DeadLetter
@@ -52,11 +52,7 @@ class AnycastLedger:
                 for series, low, high in ledger.untold(name):  # the node crashed before it had recorded that
                     self._lose(name, series, low, high, Reason.RETENTION, GONE)
                 continue
-            since = {
-                series: seqs.last + 1
-                for series, seqs in ledger.published.items()
-                if seqs and pattern.matches(series[0])
-            }
+            since = {series: seqs.last + 1 for series, seqs in ledger.matching(pattern)}
             record = SubscriberOpened.at(name, pattern.text, since, journal.end, self._core.now_us())
             self._store(record, now)
         return position
@@ -102,6 +98,10 @@ class AnycastLedger:
             name: {series: seqs for series, seqs in self._open.items() if pattern.matches(series[0])}
             for name, pattern in self._patterns.items()
         }
+
+    def held_by(self, name: str) -> Held | None:
+        """The same for one account, by series; None if no rule has it."""
+        return (lambda series: self._open.get(series, SeqSet())) if name in self._patterns else None
 
     def end(self, topic: str, source: bytes, fate: RangeOutcome) -> None:
         """Events ended: their outcome goes into the ledger, and undelivered events become dead letters."""

@@ -67,6 +67,7 @@ from reknit.wire.messages import (
     Ask,
     Credit,
     Declare,
+    Holding,
     Message,
     Settle,
     Subscribe,
@@ -75,7 +76,7 @@ from reknit.wire.messages import (
 )
 from reknit.wire.messages import Deliver as DeliverMessage
 
-Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
+Input = Frames | Declare | Credit | Holding | Settle | Unsubscribe | Subscribe
 Effect = (
     Append
     | AppendRecord
@@ -135,6 +136,8 @@ class Core:
             None if quotas is None else quotas.publishing,
         )
         self.quotas = quotas
+        self.claims: dict[str, str] = {}
+        """By name of a durable subscriber that a gateway is about to open: the identity that it is for."""
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
@@ -219,7 +222,7 @@ class Core:
                 if rejected:  # their dead letters are durable before that is confirmed
                     self.dispatch.confirm_after(self.recovery.mark(), peer, sub)
                 self.dispatch.receive(item, peer, now)
-            case Credit():
+            case Credit() | Holding():
                 self.dispatch.receive(item, peer, now)
             case Unsubscribe():
                 self.dispatch.receive(item, peer, now)
@@ -276,6 +279,8 @@ class Core:
         self.intake.set_clock(self.now_us() - int(now * 1e6), self.config.limits.future_s_max)
         self.intake.tick(now)
         self.dispatch.tick(now)
+        for peer in self.dispatch.subscribers.take_opened():
+            self.parts.give(SubscriptionsChanged(), peer, now)
         self.responses.tick(now)
         self.recovery.tick(now)
         self.parts.tick(now)
@@ -295,6 +300,7 @@ class Core:
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
 
     def _subscribe(self, request: Subscribe, peer: Peer, now: float) -> None:
+        owner = self.claims.pop(request.name, "")
         subscriptions_max = self.config.limits.subscriptions_max
         if len(self.dispatch.queues) >= subscriptions_max:
             text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
@@ -309,7 +315,8 @@ class Core:
             self.say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
             return
         if request.name and self._edge is not None:
-            opened = replace(opened, owner=self._edge.owner(peer, request.pattern))
+            owner = owner or self._edge.owner(peer, request.pattern)
+        opened = replace(opened, owner=owner) if owner else opened
         self.dispatch.receive(opened, peer, now)
 
     # -- effects

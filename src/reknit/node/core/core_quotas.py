@@ -29,6 +29,8 @@ class CoreQuotas:
         self.who = who
         self._ledger = ledger
         self._open: list[OpenSubscriptions] = []
+        self._clients: dict[str, int] = {}
+        """How many subscriptions the clients of gateways have, by identity."""
         self.rates = RateQuotas(self._rates)
         is_limited = quotas.limits("events_per_s", "bytes_per_s")
         self.publishing = PublishQuotas(self.rates, who) if is_limited else None
@@ -43,11 +45,27 @@ class CoreQuotas:
 
     def subscribing(self, request: Subscribe, peer: Peer) -> str:
         """Why a peer may not have another subscription; empty if it may."""
-        who = self.who(peer)
+        return self._objection(self.who(peer), request.name)
+
+    def client_subscribes(self, who: str, name: str) -> str:
+        """A client of a gateway wants a subscription, durable if it has a name. Returns why it may not have it."""
+        why = self._objection(who, name)
+        if not why:
+            self._clients[who] = self._clients.get(who, 0) + 1
+        return why
+
+    def client_unsubscribed(self, who: str) -> None:
+        """A client of a gateway has ended a subscription."""
+        self._clients[who] -= 1
+        if not self._clients[who]:
+            del self._clients[who]
+
+    def _objection(self, who: str, name: str) -> str:
+        """Why an identity may not have another subscription, durable if it has a name; empty if it may."""
         quota = self._quotas.of(who)
         if quota.subscriptions and self._subscriptions(who) >= quota.subscriptions:
             return self._refuse(who, "subscriptions", quota.subscriptions)
-        is_new = bool(request.name) and request.name not in self._ledger.accounts
+        is_new = bool(name) and name not in self._ledger.accounts
         if quota.durable_names and is_new and self._durable_names(who) >= quota.durable_names:
             return self._refuse(who, "durable_names", quota.durable_names)
         return ""
@@ -58,7 +76,8 @@ class CoreQuotas:
         return text
 
     def _subscriptions(self, who: str) -> int:
-        return sum(self.who(peer) == who for open_ in self._open for peer, _ in open_())
+        native = sum(self.who(peer) == who for open_ in self._open for peer, _ in open_())
+        return native + self._clients.get(who, 0)
 
     def _durable_names(self, who: str) -> int:
         """How many durable subscribers an identity owns. Those without an owner are everybody's who has no name."""

@@ -42,13 +42,12 @@ class JournalKeeper:
         """The ranges that are held of every series that matches."""
         oldest_us = self._now_us() - int(age_s * 1e6) if age_s else 0
         spans: list[Span] = []
-        for (topic, source), seqs in sorted(self._journal.ledger.published.items()):
-            if seqs and pattern.matches(topic):
-                first = self._first(topic, source, seqs.last + 1, oldest_us)
-                held = seqs.difference(self._journal.lost(topic, source))
-                spans.append(
-                    Span(topic, source, held.overlap(min(first, seqs.last + 1), seqs.last + 1), seqs.last)
-                )
+        for (topic, source), seqs in sorted(self._journal.ledger.matching(pattern)):
+            first = self._first(topic, source, seqs.last + 1, oldest_us)
+            held = seqs.difference(self._journal.lost(topic, source))
+            spans.append(
+                Span(topic, source, held.overlap(min(first, seqs.last + 1), seqs.last + 1), seqs.last)
+            )
         return spans
 
     def _first(self, topic: str, source: bytes, stop: int, oldest_us: int) -> int:

@@ -39,9 +39,7 @@ def _recent(journal: Journal, pattern: Pattern, start: Start, now_us: int) -> tu
     """Where the wanted part of history begins, and after which seqs: the last `count` events, or the recent ones."""
     oldest_us = now_us - int(start.age_s * 1e6) if start.age_s else 0
     position, after = journal.end, {}
-    for (topic, source), seqs in journal.ledger.published.items():
-        if not seqs or not pattern.matches(topic):
-            continue
+    for (topic, source), seqs in journal.ledger.matching(pattern):
         first = max(journal.first_held(topic, source), seqs.last + 1 - start.count if start.count else 1)
         entries = journal.find(topic, source, first, seqs.last + 1) if first <= seqs.last else []
         old = [entry.head.stop for entry in entries if entry.head.time_us < oldest_us]
@@ -54,16 +52,14 @@ def _recent(journal: Journal, pattern: Pattern, start: Start, now_us: int) -> tu
 
 def _since_now(journal: Journal, pattern: Pattern) -> dict[Series, int]:
     """A new durable subscriber is owed the events after those published so far."""
-    published = journal.ledger.published
-    return {s: seqs.last + 1 for s, seqs in published.items() if seqs and pattern.matches(s[0])}
+    return {series: seqs.last + 1 for series, seqs in journal.ledger.matching(pattern)}
 
 
 def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> dict[Series, int]:
     """A new durable subscriber with history is owed the held events after its checkpoint."""
     return {
         (topic, source): max(journal.first_held(topic, source), after.get(source, 0) + 1)
-        for topic, source in journal.ledger.published
-        if pattern.matches(topic)
+        for (topic, source), _ in journal.ledger.matching(pattern)
     }
 
 

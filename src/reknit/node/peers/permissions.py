@@ -8,10 +8,9 @@ from typing import Any, Final
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.config.quotas import exceeded
 from reknit.envelope.columns import read_attributes
 from reknit.errors import InvalidTopic
-from reknit.ledger import Ledger
+from reknit.ledger import OF_GATEWAYS, Ledger
 from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.machine import Peer
@@ -28,6 +27,7 @@ from reknit.wire.messages import (
     Bye,
     Credit,
     Declare,
+    Holding,
     Ping,
     Pong,
     Settle,
@@ -50,6 +50,7 @@ _FREE: Final = frozenset(
         Frames,
         Declare,
         Credit,
+        Holding,
         Settle,
         Unsubscribe,
         Ping,
@@ -86,6 +87,7 @@ class Permissions:
         self._peers = peers
         self._ledger = ledger
         """It has the owners of sources and durable subscribers."""
+        gate.sources.follow(lambda: ledger.owners)
         self._sources_max = config.limits.sources_max
         self._topics = {source: topic for topic, source in ledger.published}
         """By source: the one topic that it publishes on, from the journal or as permitted since."""
@@ -176,13 +178,8 @@ class Permissions:
 
     def _too_many(self, name: str, source: bytes) -> Refusal | None:
         """Why a name may not have another source: its quota."""
-        limit = self._gate.quotas.of(name).sources
-        if not limit or source in self._ledger.owners:
+        if source in self._ledger.owners or not (text := self._gate.sources.objection(name)):
             return None
-        count = sum(owner == name for owner in self._ledger.owners.values())
-        if count < limit:
-            return None
-        text = exceeded(name, "sources", limit)
         self._gate.refusals.report(name, "quota", text)
         return Refusal(Code.RESOURCE_EXHAUSTED, text)
 
@@ -326,8 +323,8 @@ class Permissions:
         if not durable or self._gate.rules.is_admin(name):
             return ""
         account = self._ledger.accounts.get(durable)
-        is_theirs = account is None or account.owner in ("", name)
-        if is_theirs:
+        owner = "" if account is None else account.owner
+        if owner == name or (not owner and not durable.startswith(OF_GATEWAYS)):
             return ""
         text = f"subscriber {durable!r} is not {name}'s: use another name"
         self._report(peer, text)

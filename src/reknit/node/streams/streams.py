@@ -16,6 +16,7 @@ from reknit.config import Config
 from reknit.errors import InvalidTopic, MalformedFrame
 from reknit.event import FLAG_STREAM
 from reknit.node.core.core import Core
+from reknit.node.streams.room_quotas import RoomQuotas
 from reknit.node.streams.spill_buffer import SpillBuffer
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast.inputs import OfferEvents, Resolve, ReturnOutcome, WithdrawStream
@@ -65,6 +66,7 @@ class NodeStreams:
         self.topics: dict[bytes, str] = {}
         """By source, of the streams that have not ended."""
         self._ups: dict[bytes, Peer] = {}
+        self._room = RoomQuotas(core.quotas, self._say_room)
 
     def status(self) -> dict[str, int]:
         """How many are open, and how many bytes are held of them."""
@@ -93,11 +95,12 @@ class NodeStreams:
         """Nothing waits here."""
 
     def tick(self, now: float) -> None:
-        """Nothing here has a deadline: anycast expires events."""
+        """Give room to publishers that waited for their quotas. Anycast expires events."""
+        self._room.tick(now)
 
     def next_deadline(self) -> float | None:
-        """Never."""
-        return None
+        """When a publisher has waited long enough."""
+        return self._room.next_deadline(self._now())
 
     def receive(self, message: Any, peer: Peer, now: float) -> None:
         """From a publisher or subscriber (a connection's id), a neighbour (its name), or another part."""
@@ -118,6 +121,8 @@ class NodeStreams:
     def _take(self, item: Piece | Room | Abort, up: Peer, path: Peer) -> None:
         match item:
             case Piece(source=source, offset=offset, data=data, is_last=is_last):
+                if isinstance(up, int):
+                    self._room.charge(up, len(data), not offset, self._now())
                 self.give(machines.ChunkReceived(source, offset, data, is_last), up)
             case Room(source=source, total=total):
                 self.give_room(source, total, path)
@@ -252,6 +257,7 @@ class NodeStreams:
                 self.buffer.forget(source)
                 self.topics.pop(source, None)
                 self._ups.pop(source, None)
+                self._room.forget(source)
 
     def _handle_bytes(
         self, effect: machines.StoreChunk | machines.DiscardBefore | machines.SendChunk
@@ -307,7 +313,10 @@ class NodeStreams:
         elif not isinstance(up, int):
             up.room(total)
         else:
-            self._core.say(up, Room(0, source, total))
+            self._room.give(up, source, total, self._now())
+
+    def _say_room(self, peer: Peer, source: bytes, total: int) -> None:
+        self._core.say(peer, Room(0, source, total))
 
     def _give_up(self, up: Peer, source: bytes, code: int, text: str) -> None:
         """Tell the sender why a stream was given up, unless it gave it up itself."""

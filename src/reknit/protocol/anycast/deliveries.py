@@ -157,7 +157,7 @@ class Deliveries:
 
     def finish_without_path(self, delivery: AnycastDelivery, now: float) -> None:
         """No path takes it: there is none, or all have released it."""
-        if delivery.terms.keeps and not delivery.excluded and delivery.join is None:
+        if delivery.terms.keeps and not delivery.is_released and delivery.join is None:
             self.held_bytes -= delivery.size
             self.parked.add_without_path(delivery)
         else:

@@ -150,6 +150,11 @@ class AnycastDelivery(msgspec.Struct, eq=False):
         return self.state is DeliveryState.ENDED
 
     @property
+    def is_released(self) -> bool:
+        """Whether a subscriber of this node, or everybody behind a neighbour, has released it in this round."""
+        return bool(self.excluded) or len(self.visited) > 1
+
+    @property
     def may_expire(self) -> bool:
         """Whether no path has it, so that nobody can still process it."""
         return self.state in _WITHOUT_PATH
@@ -222,6 +227,17 @@ class AnycastDelivery(msgspec.Struct, eq=False):
         """The neighbour that sent it is no longer linked: nobody waits for its outcome, and it is not resent."""
         (self.parent or self).upstream = GONE
         self.resend = False
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether it may be adopted: the neighbour that sent it is no longer linked, and may send it again."""
+        return self.upstream == GONE and self.join is None and not self.terms.is_stream
+
+    def adopt(self, offered: AnycastDelivery) -> None:
+        """The same events are offered again, while a path has them: their outcome goes to whoever offers them."""
+        assert self.is_orphan, "nobody else waits for it"
+        self.upstream, self.visited = offered.upstream, offered.visited
+        self.resend = offered.resend and not self.is_pinned
 
     def comes_from(self, upstream: Peer) -> bool:
         """Whether it, or the delivery that it is a copy of, came from there."""

@@ -2,7 +2,8 @@
 
 Inputs, and what each does (the states of a delivery are in `delivery.py`):
 
-    OfferEvents        a new delivery: along a path -> SENT; all paths full -> WAITING; no path -> RELEASED upstream
+    OfferEvents        a new delivery: along a path -> SENT; all paths full -> WAITING; no path -> RELEASED upstream;
+                       a path has it from a neighbour that is gone -> it is not sent again (see `orphans.py`)
     SubscriberOutcomes, NeighbourOutcomes, for each delivery that is SENT or PINNED:
       RECEIVED                       -> PINNED: no further path is tried; upstream is told
       ACCEPTED, REJECTED, MODIFIED   -> upstream, ENDED
@@ -53,6 +54,7 @@ from reknit.protocol.anycast.inputs import (
     SubscriberOutcomes,
     WithdrawStream,
 )
+from reknit.protocol.anycast.orphans import Orphans
 from reknit.protocol.anycast.path import Path
 from reknit.protocol.anycast.paths import Paths, RouteTable
 from reknit.protocol.machine import Machine, Peer, earliest
@@ -94,6 +96,7 @@ class AnycastMachine:
         self._paths = Paths(routes, limits.link_events, limits.link_bytes)
         self._deliveries = Deliveries(name, limits.backoff, rng)
         self._forwarding = Forwarding(self._paths, self._deliveries)
+        self._orphans = Orphans(self._paths, self._deliveries)
 
     # -- questions
 
@@ -146,7 +149,8 @@ class AnycastMachine:
         """An input from a publisher or subscriber of this node, from a neighbour (by name), or about the links."""
         match message:
             case OfferEvents():
-                self._forwarding.forward(self._deliveries.begin(message, peer), now)
+                for delivery in self._orphans.adopt(self._deliveries.begin(message, peer)):
+                    self._forwarding.forward(delivery, now)
             case SubscriberOutcomes(rows=rows):
                 self._settle(peer, rows, now)
             case NeighbourOutcomes(rows=returns):
@@ -228,6 +232,7 @@ class AnycastMachine:
             for delivery in path:
                 if delivery.comes_from(name):
                     delivery.disown()
+                    self._orphans.add(delivery)
 
     def _lose(self, path: Path, is_clean: bool, now: float) -> None:
         """Its unsettled deliveries are released or in doubt. Deliveries that were not sent take another path."""

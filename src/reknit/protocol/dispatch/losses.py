@@ -95,9 +95,9 @@ class Losses:
         if account is None or account.floor >= self.start:
             return
         rows: list[OutcomeRow] = []
-        for series, seqs in ledger.published.items():
+        for series, seqs in ledger.matching(account.pattern):
             since, held_from = account.since.get(series, 1), self._first_held(*series)
-            if since < held_from and account.pattern.matches(series[0]):
+            if since < held_from:
                 gone = SeqSet.from_ranges(seqs.overlap(since, held_from)).difference(account.ended(series))
                 rows += [self._lost(series, bounds) for bounds in gone.ranges()]
         if rows:

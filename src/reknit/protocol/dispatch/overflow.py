@@ -74,9 +74,8 @@ class Overflow:
         load = self._loads[name] = QueueLoad(name)
         self._patterns[name] = account.pattern
         self._index.add(account.pattern, name)
-        for series, seqs in self._ledger.published.items():
-            if account.pattern.matches(series[0]):
-                load.events += account.owed(series, seqs).difference(account.ended(series)).count
+        for series, seqs in self._ledger.matching(account.pattern):
+            load.events += account.owed(series, seqs).difference(account.ended(series)).count
         self._judge(load)
 
     def closed(self, name: str) -> Withhold | None:

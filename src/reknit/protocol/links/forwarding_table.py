@@ -105,6 +105,7 @@ class ForwardingTable:
         origins: Origins,
         distribution: Callable[[str], str],
         followed: FollowedTopics | None = None,
+        linger_s: float = 0.0,
     ) -> None:
         self.origins = origins
         self.followed = followed or FollowedTopics({}, 0.0)
@@ -112,10 +113,13 @@ class ForwardingTable:
         self._queues = queues
         self._ledger = ledger
         self._distribution = distribution
+        self._subscribed: set[str] = set()
         self._announced: set[str] = set()
         self._wanted: dict[tuple[str, Series], bool] = {}
         self._signature = (-1, -1)
-        self._is_moved = False
+        self._is_moved = self._has_left = False
+        self._lingering = FollowedTopics({}, linger_s)
+        """Patterns of subscribers whose connection broke: one without a name may come back, and resume where it was."""
 
     @property
     def is_due(self) -> bool:
@@ -126,12 +130,24 @@ class ForwardingTable:
         """Somebody subscribed or unsubscribed."""
         self._is_moved = True
 
-    def changes(self) -> Interests | None:
+    def peer_left(self) -> None:
+        """A connection broke, or was closed."""
+        self._has_left = True
+
+    def expire(self, now: float) -> bool:
+        """Forget patterns that nobody reads any more. Returns whether the file with followed topics changed."""
+        is_changed = self.followed.expire(now)
+        if self._lingering.expire(now) or is_changed:
+            self.subscriptions_changed()
+        return is_changed
+
+    def changes(self, now: float) -> Interests | None:
         """The subscriptions of this node that came and went since the last call. Durable subscribers that are away
         count, and so do readers of the journal.
         """
         queues = self._queues
         signature = (len(queues), len(self._ledger.accounts))
+        has_left, self._has_left = self._has_left, False
         if not self._is_moved and signature == self._signature:
             return None
         self._is_moved, self._signature = False, signature
@@ -139,6 +155,11 @@ class ForwardingTable:
         wanted = {queue.pattern.text for queue in queues.values()}
         wanted |= {one.pattern.text for name, one in accounts if not name.startswith(ANYCAST)}
         wanted |= self.followed.patterns()
+        for text in sorted(self._subscribed - wanted) if has_left else ():
+            self._lingering.follow(text, 0)
+            self._lingering.leave(text, now)
+        self._subscribed = wanted
+        wanted = wanted | self._lingering.patterns()
         added = [(text, "journal") for text in sorted(wanted - self._announced)]
         removed = [(text, "journal") for text in sorted(self._announced - wanted)]
         self._announced = wanted

@@ -20,6 +20,8 @@ class Line:
     hello: Link | None = None
     is_dismissed: bool = False
     """Whether it is being closed: what the other node sent before it noticed is ignored."""
+    has_forwards: bool = False
+    """Whether it brought events whose outcomes the other node waits for."""
     announced: Announced[Forward | Carry] = field(default_factory=Announced)
 
     @property
@@ -71,16 +73,14 @@ class Lines:
         several.append(line)
         return len(several) == 1
 
-    def lose(self, id: Peer) -> Line | None:
-        """A line is gone; returns the line to the same node that counts now, if there is one."""
+    def lose(self, id: Peer) -> None:
+        """A line is gone."""
         line = self._by_id.pop(id, None)
-        if line is None or not line.name:
-            return None
-        name = line.name
-        self._remove(line)
-        return self.first(name)
+        if line is not None:
+            self.retire(line)
 
-    def _remove(self, line: Line) -> None:
+    def retire(self, line: Line) -> None:
+        """A line is no longer one of those to its neighbour: it is gone, or being closed."""
         several = self._by_name.get(line.name, [])
         if line in several:
             several.remove(line)

@@ -155,8 +155,7 @@ class LinkMachine:
     def tick(self, now: float) -> None:
         """Send heartbeats, and drop neighbours that send none. Forget topics that nobody reads any more."""
         self._now = now
-        if self.table.followed.expire(now):
-            self.table.subscriptions_changed()
+        if self.table.expire(now):
             self._effects.append(SaveLinks(is_urgent=False))
         self.routes.tick(now)
 
@@ -172,7 +171,7 @@ class LinkMachine:
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order: what there was, changes of routes, outcomes, new events."""
-        changes = self.table.changes()
+        changes = self.table.changes(self._now)
         if changes is not None:
             self.routes.receive(changes, self.routes.name, self._now)
         self._tell_routes()
@@ -203,6 +202,7 @@ class LinkMachine:
             case LinkState() | Announce() | AskWhole() | Beat():
                 self.routes.receive(message, name, self._now)
             case Forward():
+                line.has_forwards = True
                 line.announced.announce(message)
             case Carry(size=size):
                 line.announced.announce(message)
@@ -234,6 +234,9 @@ class LinkMachine:
             return
         if not line.is_ours:
             self._effects.append(SendOnLine(line.id, self._introduce(line.cost)))
+        for old in self.lines.all_to(hello.node):
+            if old.hello is not None and old.hello.instance != hello.instance:
+                self._close(old)  # it led to the process before a restart, and nobody has noticed yet
         if self.lines.introduced(line, hello):
             self._up(hello.node, line)
 
@@ -284,15 +287,33 @@ class LinkMachine:
         return max(self._journal.position_at(since_us), self._journal.start)
 
     def _lost(self, peer: Peer) -> None:
-        """A line is gone; another one to the same node may take its place."""
         line = self.lines.get(peer)
-        name = "" if line is None else line.name
+        if line is not None:
+            self._retire(line)
+            self.lines.lose(peer)
+
+    def _close(self, line: Line) -> None:
+        line.is_dismissed = True
+        self._effects.append(CloseLine(line.id))
+        self._retire(line)
+
+    def _retire(self, line: Line) -> None:
+        """A line is gone, or being closed; another one to the same node may take its place.
+
+        Outcomes are in doubt when the line that counts is lost. Another one may count for the other node: the line on
+        which it forwards events. That is closed, too, so that the other node knows.
+        """
+        name = line.name
         was_first = bool(name) and self.lines.first(name) is line
-        following = self.lines.lose(peer)
+        self.lines.retire(line)
         if name:
-            self.outgoing[name].lost(peer, self._now_us())
+            self.outgoing[name].lost(line.id, self._now_us())
         if was_first:
             self._down(name)
+            for spare in self.lines.all_to(name):
+                if spare.has_forwards:
+                    self._close(spare)
+            following = self.lines.first(name)
             if following is not None:
                 self._up(name, following)
 
@@ -334,6 +355,9 @@ class LinkMachine:
         if is_new:
             self.table.forget()
             self._pass(anycast.RoutesChanged(), self.routes.name)
+            changed, reachable = self.routes.take_changed(), self.routes.reachable()
+            if self._memory.remember_nodes(changed, reachable, self._now_us()):
+                self._effects.append(SaveLinks(is_urgent=False))
         for node in met:  # it may have asked before it was known what it wants
             self.outgoing[node].look_back(self.outgoing[node].pulled)
         if has_new_routes:

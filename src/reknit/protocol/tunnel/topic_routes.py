@@ -27,6 +27,8 @@ class TopicRoute(msgspec.Struct, frozen=True):
     count: int = 0
     """Populate the route with at most this many of the last events; 0 means no limit."""
     location: str = ""
+    maker: str = ""
+    """The identity that made it, and that needs the right to it; empty for one of a version that did not store it."""
 
     @property
     def uri(self) -> str:
@@ -40,6 +42,15 @@ class RoutedTopic(NamedTuple):
     topic: str
     location: str
     position: int
+
+
+def is_routes(topic: str) -> bool:
+    """Whether events on a topic are routes, which are made by requests that are checked.
+
+    >>> is_routes("what/chat/kn_routes")
+    True
+    """
+    return topic.rpartition("/")[2] == ROUTES_TOPIC
 
 
 def is_journal(topic: str) -> bool:

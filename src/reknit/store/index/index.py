@@ -267,7 +267,7 @@ class Index:
             self._load_outcomes(txn, accounts, by_number)
             for key, data in self._rows(txn, "letters"):
                 ledger.letters[key] = load_letters(decode_letters(data))
-            ledger.take_changes()
+            ledger.restored()
             numbers = {account.name: number for number, account in accounts.items()}
             return LoadedIndex(self._state(txn), self._segments(txn), numbers)
 

@@ -118,7 +118,7 @@ class SeriesRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
         if self.published:
             ledger.restore_published((self.topic, self.source), SeqSet.from_ranges(self.published))
         if self.skipped:
-            ledger.skipped[self.topic, self.source] = SeqSet.from_ranges(self.skipped)
+            ledger.restore_skipped((self.topic, self.source), SeqSet.from_ranges(self.skipped))
         if self.owner:
             ledger.owners[self.source] = self.owner
         return series

@@ -19,7 +19,7 @@ from reknit.testing.attack.credentials import ANN, ROOT, Credential, Visitor
 from reknit.testing.attack.happened import Happened
 from reknit.testing.attack.http_client import HttpAnswer, request
 from reknit.testing.attack.target import SECRET, SECRET_TOPIC, Target
-from reknit.testing.fabric.programs.amqp_client import is_available
+from reknit.testing.fabric.programs.amqp.client import is_available
 
 PATIENCE_S: Final = 5.0
 

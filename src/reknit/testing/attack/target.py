@@ -15,7 +15,7 @@ from reknit.client.session import Session
 from reknit.errors import NotConnected
 from reknit.processes.process import NodeProcess, free_port
 from reknit.testing.attack.credentials import ANN, BOB, LATE, ROOT
-from reknit.testing.fabric.programs.amqp_client import is_available
+from reknit.testing.fabric.programs.amqp.client import is_available
 from reknit.trust.token_file import add_token, remove_token
 from reknit.trust.tokens import Token, digest_of, make_secret
 

@@ -14,6 +14,7 @@ from reknit.testing.fabric.group_checks import GROUP_CHECKS
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.groups import TOPIC
 from reknit.testing.fabric.programs.program import Scene
+from reknit.testing.fabric.quota_checks import QUOTA_CHECKS
 from reknit.testing.fabric.record import Seen, Sent
 from reknit.testing.fabric.replacements import is_forgotten, may_be_gone
 from reknit.testing.fabric.replica_checks import REPLICA_CHECKS
@@ -189,6 +190,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *RULE_CHECKS,
     *REPLICA_CHECKS,
     *GATEWAY_CHECKS,
+    *QUOTA_CHECKS,
     *GROUP_CHECKS,
     *REST_CHECKS,
 )

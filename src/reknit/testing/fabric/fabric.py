@@ -53,8 +53,9 @@ class Fabric:
         """Records with a traceback that any host logged."""
         self.loop.set_exception_handler(self._on_error)
         self.nodes: dict[str, FabricNode] = {}
-        self._folder = Path(tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
-        self.network.folder = str(self._folder).encode()
+        self.folder = Path(tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
+        """Has the disks of all hosts, and files that no fault touches."""
+        self.network.folder = str(self.folder).encode()
         self._hosts: dict[str, Host] = {}
 
     def rng(self, name: str) -> Random:
@@ -74,7 +75,7 @@ class Fabric:
         logging.disable(logging.CRITICAL)
         self.loop.close()
         logging.disable(disabled)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:
         """Run the simulation from the outside: this coroutine runs on no host, and nothing stops it."""
@@ -94,7 +95,7 @@ class Fabric:
         found = self._hosts.get(name)
         if found is None:
             address = f"10.0.{len(self._hosts) // 250}.{len(self._hosts) % 250 + 1}"
-            folder = self._folder / name
+            folder = self.folder / name
             found = self._hosts[name] = Host(name, address, self.loop, self.rng(f"host {name}"), folder)
             self.network.hosts[address] = found
         if not found.is_alive:

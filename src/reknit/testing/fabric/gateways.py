@@ -9,24 +9,44 @@ from typing import Any, Final
 from reknit.config import AmqpSettings, HttpSettings
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.programs.amqp import AmqpReceivingProgram, AmqpSendingProgram
-from reknit.testing.fabric.programs.amqp_client import is_available
-from reknit.testing.fabric.programs.amqp_echo import AmqpEchoProgram
+from reknit.testing.fabric.programs.amqp.client import is_available
+from reknit.testing.fabric.programs.amqp.echo import AmqpEchoProgram
+from reknit.testing.fabric.programs.amqp.links import AmqpReceivingProgram, AmqpSendingProgram
+from reknit.testing.fabric.programs.amqp.visitors import (
+    LINKS_MAX,
+    MESSAGE_BYTES_MAX,
+    RELAY_TOPICS_MAX,
+    AmqpVisitingProgram,
+)
 from reknit.testing.fabric.programs.hostile import HostileProgram
-from reknit.testing.fabric.programs.posters import ADDRESS_TOPIC, PostingProgram
 from reknit.testing.fabric.programs.program import Program, Scene
-from reknit.testing.fabric.programs.tunnels import Format, PatternReadingProgram, TunnelProgram
+from reknit.testing.fabric.programs.web.posters import ADDRESS_TOPIC, PostingProgram
+from reknit.testing.fabric.programs.web.tunnels import Format, PatternReadingProgram, TunnelProgram
+from reknit.testing.fabric.programs.web.visited_pages import GOOD_SITE, REQUEST_BYTES_MAX
+from reknit.testing.fabric.programs.web.visitors import TUNNELS_MAX, VisitingProgram
 
 POSTED: Final = ("web/a", "web/b", "plant/a", ADDRESS_TOPIC)
 FORMATS: Final[tuple[Format, ...]] = ("sse", "json", "binary")
 HERE: Final = "0.0.0.0:0"
 """Each node puts its own address there."""
 
+VISITED: Final[dict[str, Any]] = {
+    "origins": (GOOD_SITE,),
+    "request_bytes_max": REQUEST_BYTES_MAX,
+    "tunnels_per_address_max": TUNNELS_MAX,
+}
+VISITED_AMQP: Final[dict[str, Any]] = {
+    "message_bytes_max": MESSAGE_BYTES_MAX,
+    "links_max": LINKS_MAX,
+    "relay_topics_max": RELAY_TOPICS_MAX,
+}
+"""What visitors expect of a node."""
+
 
 def settings(plan: FabricPlan, rng: Random) -> dict[str, Any]:
     """The sections of a node's configuration."""
     found: dict[str, Any] = {}
-    if plan.posters or plan.tunnels or plan.web_readers:
+    if plan.posters or plan.tunnels or plan.web_readers or plan.visitors or plan.tenants:
         found["http"] = HttpSettings(
             listen=HERE,
             scheme="kn_route_checkpoint" if rng.random() < plan.checkpoint_share else "kn_event_hash",
@@ -35,6 +55,7 @@ def settings(plan: FabricPlan, rng: Random) -> dict[str, Any]:
             stall_s_max=rng.choice((1.0, 30.0)),
             request_timeout_s=5.0,
             stop_timeout_s=0.5,
+            **(VISITED if plan.visitors else {}),
         )
     if has_amqp(plan):
         found["amqp"] = AmqpSettings(
@@ -45,19 +66,25 @@ def settings(plan: FabricPlan, rng: Random) -> dict[str, Any]:
             credit_events=rng.choice((1, 10, 250)),
             stream_bytes_min=rng.choice((1 << 10, 1 << 20)),
             frame_bytes_max=rng.choice((512, 1 << 14)),
+            mechanisms=("ANONYMOUS", "PLAIN") if plan.tenants else ("ANONYMOUS",),
+            plain_needs_tls=not plan.tenants,
+            **(VISITED_AMQP if plan.amqp_visitors else {}),
         )
     return found
 
 
 def has_amqp(plan: FabricPlan) -> bool:
     """Whether nodes serve AMQP."""
-    return bool(plan.amqp_senders or plan.amqp_receivers) and is_available()
+    return (_needs_amqp(plan) or bool(plan.tenants)) and is_available()
+
+
+def _needs_amqp(plan: FabricPlan) -> bool:
+    return bool(plan.amqp_senders or plan.amqp_receivers or plan.amqp_visitors)
 
 
 def left_out(plan: FabricPlan) -> tuple[str, ...]:
     """The parts of a plan that this machine can't run."""
-    wanted = plan.amqp_senders or plan.amqp_receivers
-    return ("AMQP: proton is not installed",) if wanted and not is_available() else ()
+    return ("AMQP: proton is not installed",) if _needs_amqp(plan) and not is_available() else ()
 
 
 def programs(scene: Scene) -> Iterator[Program]:
@@ -78,6 +105,8 @@ def programs(scene: Scene) -> Iterator[Program]:
         node, topic = rng.choice(places)
         pattern = rng.choice((topic, "**", "plant/**"))
         yield PatternReadingProgram(scene, f"web{at}", node, pattern, rng.choice(FORMATS))
+    for at in range(plan.visitors):
+        yield VisitingProgram(scene, f"visitor{at}", rng.choice(nodes))
     if has_amqp(plan):
         yield from _amqp_programs(scene, nodes, rng)
     for at in range(plan.hostiles):
@@ -92,6 +121,8 @@ def _amqp_programs(scene: Scene, nodes: list[FabricNode], rng: Random) -> Iterat
     for at in range(scene.plan.amqp_senders):
         topic = rng.choice(("jobs/x", "plant/b"))
         yield AmqpSendingProgram(scene, f"as{at}", rng.choice(nodes), topic, topic == "jobs/x")
+    for at in range(scene.plan.amqp_visitors):
+        yield AmqpVisitingProgram(scene, f"av{at}", rng.choice(nodes))
     if scene.plan.amqp_senders > 1:
         yield AmqpEchoProgram(scene, "echo", rng.choice(nodes))
 

@@ -1,6 +1,6 @@
 """Families of plans for whole fabrics: each makes one situation that independent fields hardly ever meet.
 
-Every tenth seed belongs to a family. Each has a random generator of its own, so that all other seeds keep their plans.
+Two of ten seeds belong to a family. Each has a random generator of its own, so that all other seeds keep their plans.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from random import Random
 from typing import Any, Final
 
 FAMILY_EVERY: Final = 10
-FAMILY_SEED: Final = 6
-"""The seeds of families are this one, and every tenth one after it."""
 
 QUIET: Final[dict[str, Any]] = {
     "shape": "chain",
@@ -136,17 +134,104 @@ def deaf_senders(rng: Random) -> dict[str, Any]:
     }
 
 
-FAMILIES: Final[tuple[Callable[[Random], dict[str, Any]], ...]] = (
-    weak_receivers,
-    spare_lines,
-    long_absence,
-    deaf_senders,
-)
+def tenants(rng: Random) -> dict[str, Any]:
+    """Programs with identities use their nodes up to their quotas, and try to have more."""
+    return {
+        **QUIET,
+        "nodes": rng.choice((1, 2)),
+        "run_s": rng.uniform(4.0, 6.0),
+        "publishers": 1,
+        "put_rate": 6.0,
+        "burst_max": 10,
+        "durables": 1,
+        "ephemerals": 0,
+        "tenants": rng.choice((1, 2)),
+        "quota_connections": rng.choice((2, 3)),
+        "quota_names": rng.choice((1, 2)),
+        "reset_rate": rng.choice((0.0, 0.5)),
+        "crash_rate": rng.choice((0.0, 0.2)),
+        "program_crash_rate": rng.choice((0.0, 0.3)),
+        "down_s_max": 1.0,
+    }
+
+
+def visits(rng: Random) -> dict[str, Any]:
+    """Programs use every page of the HTTP gateway, and read what others post by every way."""
+    return {
+        **QUIET,
+        "nodes": rng.choice((1, 1, 2)),
+        "run_s": rng.uniform(5.0, 8.0),
+        "publishers": 1,
+        "put_rate": 4.0,
+        "burst_max": 3,
+        "durables": 0,
+        "ephemerals": 0,
+        "posters": 1,
+        "tunnels": 1,
+        "web_readers": 2,
+        "visitors": 2,
+        "reset_rate": rng.choice((0.0, 0.3)),
+        "slow_rate": rng.choice((0.0, 0.3)),
+        "crash_rate": rng.choice((0.0, 0.2)),
+        "program_crash_rate": rng.choice((0.0, 0.3)),
+        "down_s_max": 1.0,
+    }
+
+
+def calls(rng: Random) -> dict[str, Any]:
+    """Programs use every call of the client, on nodes that are linked."""
+    return {
+        **QUIET,
+        "nodes": rng.choice((1, 2, 3)),
+        "run_s": rng.uniform(5.0, 8.0),
+        "publishers": 1,
+        "put_rate": 3.0,
+        "burst_max": 3,
+        "durables": 1,
+        "ephemerals": 0,
+        "callers": 2,
+        "reset_rate": rng.choice((0.0, 0.0, 0.3)),
+        "crash_rate": rng.choice((0.0, 0.0, 0.2)),
+        "down_s_max": 1.0,
+    }
+
+
+def amqp_visits(rng: Random) -> dict[str, Any]:
+    """Programs use everything that AMQP has."""
+    return {
+        **QUIET,
+        "nodes": rng.choice((1, 2)),
+        "run_s": rng.uniform(5.0, 8.0),
+        "publishers": 1,
+        "put_rate": 3.0,
+        "burst_max": 3,
+        "payload_bytes_max": rng.choice((200, 2000)),
+        "durables": 1,
+        "ephemerals": 0,
+        "amqp_senders": 2,
+        "amqp_receivers": 3,
+        "amqp_visitors": 2,
+        "release": 0.3,
+        "leave_share": 0.3,
+        "reset_rate": rng.choice((0.0, 0.3)),
+        "crash_rate": rng.choice((0.0, 0.2)),
+        "stop_share": rng.choice((0.0, 1.0)),
+        "down_s_max": 1.0,
+    }
+
+
+Family = Callable[[Random], dict[str, Any]]
+FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
+    6: (weak_receivers, spare_lines, long_absence, deaf_senders),
+    7: (tenants, visits, calls, amqp_visits),
+}
+"""By the last digit of their seeds."""
 
 
 def family_fields(seed: int) -> dict[str, Any]:
     """The fields that a seed's family sets; none if it belongs to none."""
-    if seed % FAMILY_EVERY != FAMILY_SEED:
+    families = FAMILIES.get(seed % FAMILY_EVERY)
+    if families is None:
         return {}
-    family = FAMILIES[seed // FAMILY_EVERY % len(FAMILIES)]
+    family = families[seed // FAMILY_EVERY % len(families)]
     return family(Random(f"{family.__name__} {seed}"))

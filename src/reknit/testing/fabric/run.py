@@ -24,17 +24,19 @@ from reknit.config import (
 )
 from reknit.testing.fabric import gateways
 from reknit.testing.fabric.checks import judge, owed_events_arrive
-from reknit.testing.fabric.commit_checks import CommitWatch
+from reknit.testing.fabric.commit_checks import CommitWatch, has_staged
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
 from reknit.testing.fabric.gateway_checks import is_hostile, tunnels_resume
 from reknit.testing.fabric.group_checks import GROUP_CHECKS
+from reknit.testing.fabric.identities import security
 from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.programs.administration import operators
 from reknit.testing.fabric.programs.blocking import blocking_programs
 from reknit.testing.fabric.programs.caches import recovering_programs
+from reknit.testing.fabric.programs.callers import calling_programs
 from reknit.testing.fabric.programs.groups import group_members
 from reknit.testing.fabric.programs.observers import observers
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
@@ -42,6 +44,7 @@ from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
 from reknit.testing.fabric.programs.streams import film_makers
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
+from reknit.testing.fabric.programs.tenants.tenants import tenant_programs
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
 from reknit.testing.fabric.replicas import start_outposts
 from reknit.testing.fabric.rest_checks import nodes_forget
@@ -55,6 +58,8 @@ TOPICS: Final = ("plant/a", "plant/b", "car/1")
 PATTERNS: Final = ("plant/**", "plant/a", "car/*", "plant/*")
 JOBS: Final = "jobs/x"
 READY_S: Final = 60.0
+ANNOUNCE_S: Final = 2.0
+"""Subscriptions are announced to other nodes with the next heartbeats."""
 REST_S: Final = 300.0
 """How long the fabric may take to come to rest once the faults are over, in virtual seconds."""
 LOOK_S: Final = 0.25
@@ -103,7 +108,8 @@ class FabricSimulation:
         self.scene = Scene(fabric, plan)
         self.programs: list[Program] = []
         self._listeners: list[Listening] = []
-        self._commits = CommitWatch(fabric.nodes)
+        has_bad_disks = bool(plan.stall_s_max or plan.full_rate or plan.sync_failure_rate)
+        self._commits = CommitWatch(fabric.nodes, has_bad_disks)
 
     async def run(self) -> list[str]:
         """The problems, at the end."""
@@ -119,7 +125,7 @@ class FabricSimulation:
             for program in self.programs:
                 if program not in self._listeners:
                     program.start()
-            await asyncio.sleep(self.plan.run_s)
+            await self._watch(self.plan.run_s)
             self.scene.calm_down()
             await faults.stop()
             self.scene.calm_at = self.fabric.loop.now
@@ -163,6 +169,7 @@ class FabricSimulation:
             recovery=RecoverySettings(ask_timeout_s=0.5),
             topics=(TopicSettings(pattern=Pattern("jobs/**"), distribution="balanced"),),
             **gateways.settings(self.plan, self.fabric.rng(f"gateways {at}")),
+            **security(self.plan, self.fabric.folder),
         )
         return with_rules(config, self.plan)
 
@@ -204,6 +211,7 @@ class FabricSimulation:
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
         self._add([*operators(scene), *film_makers(scene), *gateways.programs(scene)])
         self._add([*blocking_programs(scene), *observers(scene)])
+        self._add([*tenant_programs(scene), *calling_programs(scene)])
 
     def _add(self, programs: list[Program]) -> None:
         for program in programs:
@@ -227,7 +235,7 @@ class FabricSimulation:
             if self.fabric.loop.now > deadline:
                 raise RuntimeError("the fabric was never ready")
             await asyncio.sleep(LOOK_S)
-        await asyncio.sleep(2.0)  # subscriptions are announced with the next heartbeats
+        await self._watch(ANNOUNCE_S)
         for seen in self.scene.record.seen.values():
             seen.ready_at = self.fabric.loop.now
 
@@ -236,6 +244,17 @@ class FabricSimulation:
         nodes = [node for node in self.fabric.nodes.values() if node.name not in self.scene.outposts]
         return all(len(node.node.links.routes.reachable()) >= len(nodes) - 1 for node in nodes)
 
+    async def _watch(self, seconds: float) -> None:
+        """Let things happen for so long. Commits go on meanwhile, unless disks fail."""
+        end = self.fabric.loop.now + seconds
+        while (left_s := end - self.fabric.loop.now) > 0:
+            await asyncio.sleep(min(left_s, LOOK_S))
+            if not self._commits.has_bad_disks:
+                self._look_at_commits()
+
+    def _look_at_commits(self) -> None:
+        self.scene.record.problems += self._commits.look(self.fabric.loop.now)
+
     async def _rest(self) -> bool:
         """Wait until nothing is to be expected any more. False if that takes too long."""
         deadline = self.fabric.loop.now + REST_S
@@ -243,7 +262,7 @@ class FabricSimulation:
             await asyncio.sleep(LOOK_S)
             if not self.scene.linked_at and self.is_linked():
                 self.scene.linked_at = self.fabric.loop.now
-            self.scene.record.problems += self._commits.look(self.fabric.loop.now)
+            self._look_at_commits()
             if self._busy() == "":
                 await asyncio.sleep(GRACE_S)
                 if self._busy() == "":
@@ -256,6 +275,8 @@ class FabricSimulation:
             if not program.is_done:
                 return f"{program.name} waits"
         for node in self.fabric.nodes.values():
+            if has_staged(node):
+                return f"{node.name} has staged entries"
             for row in node.node.journal.ledger.rows(node.node.in_hand()):
                 if row.in_flight and not is_hostile(row.topic):
                     return f"{node.name} has events in flight: {row}"

@@ -14,7 +14,7 @@ import msgspec
 
 from reknit.processes.process import NodeProcess, free_port, start_tied
 from reknit.testing.fabric.fabric import SHARED_MEMORY
-from reknit.testing.fabric.programs.amqp_client import is_available
+from reknit.testing.fabric.programs.amqp.client import is_available
 from reknit.testing.fuzz.canary import STUCK_S, CanaryReport
 
 SETTINGS: Final = (

@@ -15,6 +15,7 @@ from reknit.testing.mutants import (
     recovery,
     store,
     subscribe,
+    trust,
 )
 from reknit.testing.mutants.mutant import Mutant, UnknownMutant
 
@@ -28,6 +29,7 @@ MUTANTS: Final = (
     *links.MUTANTS,
     *anycast.MUTANTS,
     *drivers.MUTANTS,
+    *trust.MUTANTS,
 )
 
 

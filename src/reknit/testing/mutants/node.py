@@ -155,8 +155,8 @@ MUTANTS: Final = (
     Mutant(
         name="subscription-begins-late",
         module=START,
-        old="    return {s: seqs.last + 1 for s, seqs in published.items() if seqs and pattern.matches(s[0])}",
-        new="    return {s: seqs.last + 2 for s, seqs in published.items() if seqs and pattern.matches(s[0])}",
+        old="    return {series: seqs.last + 1 for series, seqs in journal.ledger.matching(pattern)}",
+        new="    return {series: seqs.last + 2 for series, seqs in journal.ledger.matching(pattern)}",
         breaks="a subscriber is owed every event that is published after its subscription was confirmed",
     ),
 )

@@ -149,6 +149,9 @@ class AmqpIncomingLink:
         if not rights.may_publish(topic):
             _reject(handles, Code.PERMISSION_DENIED, f"{rights.user} may not publish on {topic}")
             return None
+        if why := self._services.quotas.publish(rights.user, topic):
+            _reject(handles, Code.RESOURCE_EXHAUSTED, why)
+            return None
         if len(self._offers) >= topics_max:
             self._close_idle()
         if len(self._offers) >= topics_max:

@@ -77,7 +77,7 @@ class IncomingMessageStream:
         """Read as much off the link as there is room for."""
         if self._held and self._room > self._offset and not self._outcome:
             self._forward(self._cut_held(), is_last=False)
-        while self.is_arriving and not self._held:
+        while self.is_arriving and not self._held and not self._intake.is_waiting:
             bytes_max = deliveries.BUFFER_BYTES if self._outcome else self._room - self._offset
             data, is_last, is_aborted = deliveries.read_some(self._link, bytes_max)
             if is_aborted:
@@ -107,6 +107,7 @@ class IncomingMessageStream:
             self._is_malformed = True
             return
         offset, self._offset = self._offset, self._offset + len(payload)
+        self._intake.charge(len(payload), count=is_last)
         if payload or is_last:
             self._node.piece(self._source, offset, payload, is_last, self)
 

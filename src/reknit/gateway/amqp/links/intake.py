@@ -65,9 +65,18 @@ class ClientIntake:
         """The client is known: its messages count for this identity."""
         self._user = user
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client has to wait before more of its messages is read."""
+        return self._is_waiting
+
     def hold(self, size: int, count: int) -> None:
-        """So many messages of this many bytes were taken."""
+        """So many messages of this many bytes were taken, and have no outcome yet."""
         self._held_bytes += size
+        self.charge(size, count)
+
+    def charge(self, size: int, count: int) -> None:
+        """The client published so many messages, or parts of one, of this many bytes."""
         delay_s = self._pace.charge(self._user, count, size)
         if delay_s > 0 and not self._is_waiting:
             self._is_waiting = True

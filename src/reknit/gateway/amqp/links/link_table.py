@@ -12,6 +12,7 @@ from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.links.incoming import RESEND_RELEASED, AmqpIncomingLink
 from reknit.gateway.amqp.links.outgoing import AmqpOutgoingLink
 from reknit.gateway.amqp.links.services import LinkServices
+from reknit.ledger import OF_GATEWAYS
 from reknit.outcome import Code
 from reknit.topic import Pattern, check_topic
 from reknit.trust.rules import ANONYMOUS
@@ -70,6 +71,8 @@ class LinkTable:
             check_topic(topic)
             if not services.rights.may_publish(topic):
                 return Code.PERMISSION_DENIED, f"{services.rights.user} may not publish on {topic}"
+            if why := self._source_objection(topic):
+                return Code.RESOURCE_EXHAUSTED, why
         made = AmqpIncomingLink(
             services,
             link,
@@ -84,12 +87,19 @@ class LinkTable:
         made.give_credit()
         return None
 
+    def _source_objection(self, topic: str) -> str:
+        """Why the client may not publish on a further topic. An address for replies is not for long."""
+        services = self._services
+        return "" if topic in services.replies else services.quotas.publish(services.rights.user, topic)
+
     def _attach_outgoing(self, link: Handle) -> tuple[Code, str] | None:
         services, source = self._services, deliveries.source(link)
         pattern = Pattern(services.replies.create() if source.is_dynamic else source.address)
         if not source.is_dynamic and not services.rights.may_read(pattern):
             return Code.PERMISSION_DENIED, f"{services.rights.user} may not read {pattern}"
         name = self._durable_name(link) if source.is_durable and not source.is_dynamic else ""
+        if why := services.quotas.subscribe(services.rights.user, name):
+            return Code.RESOURCE_EXHAUSTED, why
         self._links[link] = AmqpOutgoingLink(
             services, link, pattern=pattern, name=name, is_dynamic=source.is_dynamic
         )
@@ -100,7 +110,7 @@ class LinkTable:
         user = self._services.rights.user
         who = () if user == ANONYMOUS else (user,)
         parts = (*who, self._container(), deliveries.link_name(link))
-        return "/".join(("amqp", *(quote(part, safe="") for part in parts)))
+        return OF_GATEWAYS + "/".join(quote(part, safe="") for part in parts)
 
     # -- events of links
 

@@ -84,6 +84,7 @@ class AmqpOutgoingLink:
         self._receiver = services.node.receiver(
             pattern.text,
             name,
+            owner=services.rights.user,
             on_batch=self._on_batch,
             on_ready=self._on_ready,
             on_end=self.end,
@@ -159,6 +160,7 @@ class AmqpOutgoingLink:
                 self._receiver.settle(one.batch, one.at, one.batch.stop, Outcome.RELEASED, 0, "")
         self._queue.clear()
         self._unsettled.clear()
+        self._services.quotas.unsubscribe(self._services.rights.user)
         if self._terms.is_dynamic:
             self._services.replies.remove(self._terms.address)
         self._receiver.close(forget=is_closed)

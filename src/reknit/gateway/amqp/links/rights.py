@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reknit.gateway.access import Access
 from reknit.gateway.amqp.links.replies import ReplyAddresses
+from reknit.protocol.tunnel.topic_routes import is_routes
 from reknit.topic import Pattern
 from reknit.trust.refusals import Refusals
 
@@ -21,8 +22,12 @@ class ClientRights:
         self._address = address
 
     def may_publish(self, topic: str) -> bool:
-        """Whether this client may publish on the topic. Everyone may publish on an address for replies."""
-        is_allowed = topic in self._replies or self._access.may_publish(self.user, topic)
+        """Whether this client may publish on the topic. Everyone may publish on an address for replies.
+
+        Routes between topics are made over HTTP, where the right to each is checked.
+        """
+        is_free = not is_routes(topic) and self._access.may_publish(self.user, topic)
+        is_allowed = topic in self._replies or is_free
         return is_allowed or self._refuse(f"publish {topic!r}")
 
     def may_read(self, pattern: Pattern) -> bool:

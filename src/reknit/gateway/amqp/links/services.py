@@ -12,6 +12,7 @@ from reknit.gateway.amqp.links.replies import ReplyAddresses
 from reknit.gateway.amqp.links.rights import ClientRights
 from reknit.gateway.amqp.links.turns import LinkTurns
 from reknit.gateway.amqp.node_client import NodeClient
+from reknit.gateway.client_quotas import ClientQuotas
 
 
 class DeliveryCounts:
@@ -39,6 +40,7 @@ class LinkServices:
     counts: DeliveryCounts
     replies: ReplyAddresses
     rights: ClientRights
+    quotas: ClientQuotas
     intake: ClientIntake
     turns: LinkTurns
 

@@ -11,6 +11,7 @@ from reknit import environment
 from reknit.config import HttpSettings
 from reknit.connection.publish_driver import StoredFuture
 from reknit.gateway.access import Access
+from reknit.gateway.client_quotas import RETRY_AFTER_S, ClientQuotas
 from reknit.gateway.http.kn.status import FORBIDDEN, TOO_MANY, StatusEvent, new_id
 from reknit.gateway.http.kn.topics import SUBTOPICS
 from reknit.gateway.http.publishers import HttpPublishers
@@ -26,7 +27,7 @@ from reknit.protocol.tunnel.elements import (
     fingerprint,
     is_hop_by_hop,
 )
-from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC, is_journal
+from reknit.protocol.tunnel.topic_routes import is_journal, is_routes
 
 SECRETS: Final = ("token", "ticket")
 """Parameters that are no part of an event."""
@@ -37,9 +38,16 @@ class Notifications:
     """Publishes the events of requests. An identical repeat of an event is published once."""
 
     def __init__(
-        self, settings: HttpSettings, *, access: Access, publishers: HttpPublishers, pace: PublishPace
+        self,
+        settings: HttpSettings,
+        *,
+        access: Access,
+        publishers: HttpPublishers,
+        pace: PublishPace,
+        quotas: ClientQuotas,
     ) -> None:
         self._pace = pace
+        self._quotas = quotas
         self._settings = settings
         self._access = access
         self._publishers = publishers
@@ -48,16 +56,25 @@ class Notifications:
 
     async def notify(self, form: Form, topic: str, user: str) -> StatusEvent:
         """Publish, and answer when the event is stored. Raises `TimeoutError`."""
-        if topic.rpartition("/")[2] in (SUBTOPICS, ROUTES_TOPIC):
+        if topic.rpartition("/")[2] == SUBTOPICS or is_routes(topic):
             return StatusEvent(FORBIDDEN, f"events can't be posted to /{topic}")
         if not self._access.may_publish(user, topic):
             return StatusEvent(FORBIDDEN, f"{user} may not post to /{topic}")
         size = sum(len(name) + len(value) for name, value in form)
-        if why := await self._pace.wait(user, 1, size, self._settings.request_timeout_s):
-            return StatusEvent(TOO_MANY, why)
+        if refused := await self.admit(user, topic, 1, size):
+            return refused
         stored = self._publish(topic, form)
         await asyncio.wait_for(asyncio.shield(stored), self._settings.request_timeout_s)
         return StatusEvent("200 Notified")
+
+    async def admit(self, user: str, topic: str, events: int, size: int) -> StatusEvent | None:
+        """Wait for the quotas of a user who may publish. Returns why it may not in this time; None if it may."""
+        if why := self._quotas.publish(user, topic):
+            return StatusEvent(TOO_MANY, f"RESOURCE_EXHAUSTED: {why}", retry_after_s=RETRY_AFTER_S)
+        if why := await self._pace.wait(user, events, size, self._settings.request_timeout_s):
+            retry_after_s = self._pace.retry_after_s(user)
+            return StatusEvent(TOO_MANY, f"RESOURCE_EXHAUSTED: {why}", retry_after_s=retry_after_s)
+        return None
 
     def _publish(self, topic: str, form: Form) -> StoredFuture:
         elements = {

@@ -127,7 +127,7 @@ class KnPage:
         except ReknitError as error:
             answer = StatusEvent("500 Internal Server Error", str(error))
         elements = {LOCATION: first(form, "kn_status_from"), **answer.elements}
-        return StatusEvent(answer.status, answer.text, elements)
+        return StatusEvent(answer.status, answer.text, elements, answer.retry_after_s)
 
     async def _do(self, request: HttpRequest, form: Form, method: str, user: str) -> StatusEvent:
         base = _base(request)
@@ -158,11 +158,16 @@ class KnPage:
         if refused := self._status_refusal(request, to_topic(to, _base(request))):
             self._reply(connection, request, format, [refused, *answers])
             return
+        size = sum(len(answer.text) for answer in answers)
+        topic = to_topic(to, _base(request))
+        if refused := await self._notifications.admit(request.identity.name, topic, len(answers), size):
+            self._reply(connection, request, format, [refused, *answers])
+            return
         for answer in answers:
             elements = {**answer.elements, STATUS: answer.status, ID: new_id()}
             headers = {name: value for name, value in elements.items() if not is_hop_by_hop(name)}
             headers["status_from"] = answer.elements.get(LOCATION, "")
-            self._publishers.publish(to_topic(to, _base(request)), answer.text.encode(), headers)
+            self._publishers.publish(topic, answer.text.encode(), headers)
         connection.answer(204, self._origins.cors(request), b"", request.keep_alive)
 
     def _status_refusal(self, request: HttpRequest, topic: str) -> StatusEvent | None:
@@ -189,6 +194,8 @@ class KnPage:
         )
         headers = [("Content-Type", format.content_type), ("Cache-Control", "no-store")]
         headers += self._origins.cors(request)
+        if answers[0].retry_after_s:
+            headers.append(("Retry-After", str(answers[0].retry_after_s)))
         connection.answer(answers[0].code, headers, body, request.keep_alive, answers[0].reason)
 
 

@@ -7,6 +7,7 @@ import asyncio
 from reknit.config import HttpSettings
 from reknit.gateway.access import Access
 from reknit.gateway.http.kn.parameters import age_of, count_of
+from reknit.gateway.http.kn.route_rights import route_objection
 from reknit.gateway.http.kn.router import KnRouter
 from reknit.gateway.http.kn.status import BAD_REQUEST, FORBIDDEN, StatusEvent, new_id
 from reknit.gateway.http.kn.topics import to_topic
@@ -59,18 +60,15 @@ class RouteRequests:
         since = self._since(form, from_topic, age_s, count)
         if isinstance(since, ReconnectDenied):
             return StatusEvent(since.status, since.why)
-        route = TopicRoute(id, from_topic, destination, -1, since, count, first(form, "kn_uri"))
+        route = TopicRoute(id, from_topic, destination, -1, since, count, first(form, "kn_uri"), user)
         await asyncio.wait_for(router.put(route), self._settings.request_timeout_s)
         return StatusEvent("200 Routed", "", elements)
 
     def _denial(self, form: Form, from_topic: str, to: str, user: str) -> StatusEvent | None:
-        readable = self._access.readable(user)
         if why := refusal(name for name, value in form if value):
             return StatusEvent(BAD_REQUEST, why)
-        if readable is not None and not any(one.matches(from_topic) for one in readable):
-            return StatusEvent(FORBIDDEN, f"{user} may not read /{from_topic}")
-        if not self._access.may_publish(user, to):
-            return StatusEvent(FORBIDDEN, f"{user} may not post to /{to}")
+        if why := route_objection(self._access, user, from_topic, to):
+            return StatusEvent(FORBIDDEN, why)
         return None
 
     def _since(self, form: Form, from_topic: str, age_s: float | None, count: int) -> int | ReconnectDenied:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 import msgspec
@@ -10,26 +11,37 @@ from reknit.batch import Batch
 from reknit.connection.publish_driver import StoredFuture
 from reknit.entries import Entry
 from reknit.errors import Gone
+from reknit.gateway.access import Access
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import TunnelBatch
 from reknit.gateway.http.groups import TunnelGroup
 from reknit.gateway.http.kn.parameters import whole_number
+from reknit.gateway.http.kn.route_rights import route_objection
 from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.replay import is_expired
 from reknit.gateway.http.scopes import TopicScope
 from reknit.protocol.tunnel.topic_routes import ROUTES_MAX, ROUTES_TOPIC, TopicRoute, TopicRoutes
 from reknit.store.journal import Journal
 
-SINCE, COUNT, POSITION = "reknit_since", "reknit_count", "reknit_position"
+log = logging.getLogger("reknit.http")
+
+SINCE, COUNT, POSITION, MAKER = "reknit_since", "reknit_count", "reknit_position", "reknit_maker"
 
 
 class KnRouter:
     """The routes of a node, stored in its journal."""
 
     def __init__(
-        self, journal: Journal, *, feed: TunnelFeed, publishers: HttpPublishers, populate_events_max: int
+        self,
+        journal: Journal,
+        *,
+        access: Access,
+        feed: TunnelFeed,
+        publishers: HttpPublishers,
+        populate_events_max: int,
     ) -> None:
         self.routes = TopicRoutes()
+        self._access = access
         self._journal = journal
         self._feed = feed
         self._publishers = publishers
@@ -50,6 +62,25 @@ class KnRouter:
                 for entry in sorted(entries, key=lambda one: one.position):
                     self._apply(entry, Batch.parse(self._journal.fetch(entry)))
 
+    # -- rights
+
+    def review(self) -> None:
+        """The rules have changed, perhaps before this start: end the routes whose makers may no longer have them."""
+        ended = [route for route in self.routes.all() if self._objection(route.maker, route)]
+        for route in ended:
+            why = self._objection(route.maker, route)
+            log.warning("the route %s to /%s ends: %s", route.uri, route.to_topic, why)
+            self.routes.remove(route.from_topic, route.id)
+            self.remove(route)
+        if ended:
+            self._feed.routes_changed()
+
+    def _objection(self, user: str, route: TopicRoute | None) -> str:
+        """Why a user may not make or delete a route; nobody in particular may."""
+        if not user or route is None:
+            return ""
+        return route_objection(self._access, user, route.from_topic, route.to_topic)
+
     # -- changing
 
     def put(self, route: TopicRoute) -> StoredFuture:
@@ -59,6 +90,8 @@ class KnRouter:
             headers[POSITION] = str(route.position)
         if route.location:
             headers["kn_uri"] = route.location
+        if route.maker:
+            headers[MAKER] = route.maker
         return self._publishers.publish(_topic(route), f"/{route.to_topic}".encode(), headers)
 
     def remove(self, route: TopicRoute) -> StoredFuture:
@@ -85,15 +118,20 @@ class KnRouter:
 
     def on_routes(self, entry: Entry, batch: Batch) -> None:
         """A batch on a topic of routes is in the journal."""
-        if self._apply(entry, batch):
+        if self._apply(entry, batch, is_new=True):
             self._feed.routes_changed()
 
-    def _apply(self, entry: Entry, batch: Batch) -> bool:
+    def _apply(self, entry: Entry, batch: Batch, is_new: bool = False) -> bool:
+        """Take routes from the journal. Whoever published new ones themselves is asked for their right to them."""
         changed = False
         from_topic = entry.head.topic.rpartition("/")[0]
+        owner = self._journal.ledger.owners.get(entry.head.source, "")
         for event in batch.events():
             headers = event.headers
             id, to = headers.get("kn_id", ""), event.payload.decode("utf-8", "replace").strip("/")
+            old = self.routes.get(from_topic, id)
+            if is_new and self._objection(owner, old):
+                continue
             if not to:
                 changed = self.routes.remove(from_topic, id) or changed
                 continue
@@ -108,7 +146,10 @@ class KnRouter:
                 position if since is None else min(since, position),
                 whole_number(headers.get(COUNT, "")) or 0,
                 headers.get("kn_uri", ""),
+                owner or headers.get(MAKER, ""),
             )
+            if is_new and self._objection(owner, route):
+                continue
             self._stored_at[from_topic, id] = entry.position
             changed = self.routes.put(route) or changed
         return changed

@@ -17,6 +17,8 @@ class StatusEvent(msgspec.Struct, frozen=True):
     status: str
     text: str = ""
     elements: dict[str, str] = {}
+    retry_after_s: int = 0
+    """When the request may be repeated; 0 if nothing is known about that."""
 
     @property
     def code(self) -> int:

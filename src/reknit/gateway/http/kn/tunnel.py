@@ -32,8 +32,6 @@ from reknit.protocol.tunnel.server import TunnelOpened
 from reknit.protocol.tunnel.topic_routes import is_journal
 from reknit.store.journal import Journal
 
-RETRY_AFTER_S = 10
-
 
 class KnTunnels:
     """Opens tunnels at `/kn`."""
@@ -67,10 +65,9 @@ class KnTunnels:
             self._deny(connection, request, form, format, granted)
             return
         scope, place = granted
-        if why := connection.tunnel_refusal(request.identity):
+        if refused := connection.tunnel_refusal(request.identity):
             # no status event: it would say whether a reconnect is possible, and that is not known now
-            headers = [("Retry-After", str(RETRY_AFTER_S)), ("Content-Type", "text/plain; charset=utf-8")]
-            connection.answer(503, headers, f"{why}\n".encode(), keep_alive=False)
+            connection.answer_refusal(refused)
             return
         is_raw = request.version == "1.0"
         connection.become_tunnel(format, self._head(request, format, is_raw))

@@ -30,6 +30,13 @@ CLIENT: Final = Config(
 )
 
 
+def is_peaceful(plan: FabricPlan) -> bool:
+    """Whether no fault can interrupt what a program does."""
+    rates = (plan.reset_rate, plan.cut_rate, plan.slow_rate, plan.crash_rate, plan.freeze_rate)
+    others = (plan.program_crash_rate, plan.replace_rate, plan.full_rate, plan.sync_failure_rate)
+    return not any(rates) and not any(others) and not plan.stall_s_max
+
+
 class Scene:
     """What all programs of a simulation share."""
 

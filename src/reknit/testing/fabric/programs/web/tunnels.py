@@ -20,7 +20,7 @@ from reknit.client.tunnel import open as open_tunnel
 from reknit.protocol.tunnel.journal_place import JournalPlace
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import AGAIN_S, ListeningProgram, Scene
-from reknit.testing.fabric.programs.web import FAILURES, QUIET_S, WebAnswer, request
+from reknit.testing.fabric.programs.web.requests import FAILURES, QUIET_S, WebAnswer, request
 from reknit.testing.fabric.record import REDRIVEN, Reading
 
 Format = Literal["sse", "json", "binary"]

@@ -20,9 +20,14 @@ def is_available() -> bool:
 
 
 class AmqpClient(asyncio.Protocol):
-    """One connection. `on_event` is called with the name and the object of each of proton's events."""
+    """One connection. `on_event` is called with the name and the object of each of proton's events.
 
-    def __init__(self, container: str, on_event: Callable[[str, Any], None]) -> None:
+    With a user and a password the client proves who it is; otherwise it is anonymous.
+    """
+
+    def __init__(
+        self, container: str, on_event: Callable[[str, Any], None], user: str = "", password: str = ""
+    ) -> None:
         from proton import Collector, Connection, Transport
 
         self._on_event = on_event
@@ -32,7 +37,10 @@ class AmqpClient(asyncio.Protocol):
         self.connection.collect(self._collector)
         self._engine: Any = Transport()
         self._engine.idle_timeout = IDLE_S
-        self._engine.sasl().allowed_mechs("ANONYMOUS")
+        self._engine.sasl().allowed_mechs("PLAIN" if user else "ANONYMOUS")
+        self._engine.sasl().allow_insecure_mechs = True
+        if user:
+            self.connection.user, self.connection.password = user, password
         self._engine.bind(self.connection)
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
@@ -112,7 +120,7 @@ class AmqpClient(asyncio.Protocol):
             name = event.type.name
             if name in ("PN_TRANSPORT_ERROR", "PN_CONNECTION_REMOTE_CLOSE"):
                 self._end(name)
-            elif name in ("PN_LINK_REMOTE_OPEN", "PN_LINK_REMOTE_CLOSE"):
+            elif name in ("PN_LINK_REMOTE_OPEN", "PN_LINK_REMOTE_CLOSE", "PN_LINK_FLOW"):
                 self._on_event(name, event.link)
             elif name == "PN_DELIVERY":
                 self._on_event(name, event.delivery)

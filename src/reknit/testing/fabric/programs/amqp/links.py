@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, Final
 
 from reknit.testing.fabric.nodes import AMQP_PORT, FabricNode
-from reknit.testing.fabric.programs.amqp_client import AmqpClient
-from reknit.testing.fabric.programs.amqp_messages import GARBAGE, decode_message, encode_message
+from reknit.testing.fabric.programs.amqp.client import AmqpClient
+from reknit.testing.fabric.programs.amqp.messages import GARBAGE, decode_message, encode_message
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.record import Seen, Sent
 

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, Final
 
 from reknit.testing.fabric.nodes import AMQP_PORT, FabricNode
-from reknit.testing.fabric.programs.amqp_client import AmqpClient
-from reknit.testing.fabric.programs.amqp_messages import decode_message, encode_message
+from reknit.testing.fabric.programs.amqp.client import AmqpClient
+from reknit.testing.fabric.programs.amqp.messages import decode_message, encode_message
 from reknit.testing.fabric.programs.program import Program, Scene
 
 CREDIT: Final = 10

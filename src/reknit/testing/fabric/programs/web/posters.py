@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 from reknit.address import Address
 from reknit.client.tunnel import notify
@@ -12,7 +13,7 @@ from reknit.envelope.ids import make_id
 from reknit.errors import NotConnected, RemoteError
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import AGAIN_S, Program, Scene
-from reknit.testing.fabric.programs.web import FAILURES, request
+from reknit.testing.fabric.programs.web.requests import FAILURES, answer_to
 from reknit.testing.fabric.record import Sent
 
 ADDRESS = Address.parse("//web/10/1/8001")
@@ -84,15 +85,18 @@ class PostingProgram(Program):
             await asyncio.sleep(AGAIN_S)
 
     async def _post(self, sent: Sent) -> int:
-        made = make_id(self.host.time_us() // 1000, self.rng.getrandbits(74))
-        event = Attributes(id=made, type=Kind.PUBLISH, source=ADDRESS, payload_format=Format.TEXT)
-        headers = {"Content-Type": "application/cloudevents+json", "Connection": "close"}
+        event = cloudevent(self.host.time_us(), self.rng)
+        headers = {"Content-Type": "application/cloudevents+json"}
         try:
-            async with request(
+            code, _ = await answer_to(
                 self.node, "POST", "/cloudevents", headers, to_json(event, sent.payload)
-            ) as answer:
-                while await answer.part():
-                    pass
-                return answer.code
+            )
+            return code
         except FAILURES:
             return 0
+
+
+def cloudevent(time_us: int, rng: Random) -> Attributes:
+    """The attributes of an event of `ADDRESS` that was made at this time."""
+    made = make_id(time_us // 1000, rng.getrandbits(74))
+    return Attributes(id=made, type=Kind.PUBLISH, source=ADDRESS, payload_format=Format.TEXT)

@@ -42,15 +42,35 @@ class WebAnswer:
 
 @contextlib.asynccontextmanager
 async def request(
-    node: FabricNode, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    node: FabricNode,
+    method: str,
+    path: str,
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    version: str = "1.1",
 ) -> AsyncIterator[WebAnswer]:
     """Make a request. Raises `FAILURES`."""
     reader, writer = await asyncio.wait_for(asyncio.open_connection(node.host.address, HTTP_PORT), QUIET_S)
     try:
-        lines = [f"{method} {path} HTTP/1.1", f"Host: {node.host.address}", f"Content-Length: {len(body)}"]
+        lines = [
+            f"{method} {path} HTTP/{version}",
+            f"Host: {node.host.address}",
+            f"Content-Length: {len(body)}",
+        ]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         code, found = await asyncio.wait_for(read_head(reader), 3 * QUIET_S)
         yield WebAnswer(code, found, reader, writer)
     finally:
         writer.transport.abort()
+
+
+async def answer_to(
+    node: FabricNode, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+) -> tuple[int, bytes]:
+    """Make a request, and read its whole answer: the status, and the body. Raises `FAILURES`."""
+    async with request(node, method, path, {"Connection": "close", **(headers or {})}, body) as answer:
+        found = b""
+        while part := await answer.part():
+            found += part
+        return answer.code, found
