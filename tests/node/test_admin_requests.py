@@ -58,3 +58,23 @@ def test_a_source_that_is_not_bytes_is_refused(source: object) -> None:
                 await session.ask_raw("find", topic=TOPIC, source=source, start=1, stop=2)
 
     run(test)
+
+
+def test_an_answer_is_not_longer_than_was_asked_for() -> None:
+    """Unless a single batch is: whoever reads gets on."""
+
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            for number in range(4):
+                await session.publish_many(TOPIC, [bytes([number]) * 1000] * 10)
+            position, sizes = 0, []
+            while position < node.journal.end:
+                body, data = await session.ask_raw("read", position=position, bytes_max=15_000)
+                position = body["next"]
+                sizes.append(len(data))
+            assert len(sizes) == 4
+            assert max(sizes) <= 15_000
+            body, data = await session.ask_raw("read", position=0, bytes_max=1)
+            assert len(data) == sizes[0]
+
+    run(test)

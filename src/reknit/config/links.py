@@ -47,4 +47,8 @@ class LinkSettings(Section):
         30.0,
         "how far back to look when a route changed, and how long to wait for a subscriber whose connection broke",
     )
+    remember_s: float = setting(
+        604_800.0,
+        "how long a node that is away is known after a restart, so that its events go on towards it",
+    )
     hops_max: int = setting(16, "links that an event crosses at most on bridges", low=1, high=255)

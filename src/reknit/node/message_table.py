@@ -32,6 +32,7 @@ from reknit.wire.messages import (
     Bye,
     Credit,
     Declare,
+    Holding,
     Ping,
     Pong,
     Settle,
@@ -79,6 +80,7 @@ class NodeMessages:
             Frames: self._frames,
             Declare: self._declare,
             Credit: self._credit,
+            Holding: self._holding,
             Subscribe: self._subscribe,
             Settle: self._settle,
             Unsubscribe: self._unsubscribe,
@@ -115,6 +117,9 @@ class NodeMessages:
     def _credit(self, item: Credit, peer: PeerState, now: float) -> None:
         if not self._anycast.subscriptions.take(item, peer.id, str(peer)):
             self._core.receive(item, peer.id, now)
+
+    def _holding(self, item: Holding, peer: PeerState, now: float) -> None:
+        self._core.receive(item, peer.id, now)
 
     def _subscribe(self, item: Subscribe, peer: PeerState, now: float) -> None:
         if not self._anycast.subscriptions.take(item, peer.id, str(peer)):

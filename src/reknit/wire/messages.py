@@ -6,7 +6,7 @@ effect. Outcomes, recovery, links and streams have modules of their own: `outcom
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -125,7 +125,7 @@ class Go(Message, frozen=True, tag=11):
 # -- subscribing
 
 
-class Held(SeriesRange, frozen=True, array_like=True):
+class Held(SeriesRange, frozen=True, array_like=True, gc=False):
     """A range that the subscriber has in flight: received, not settled."""
 
     def __post_init__(self) -> None:
@@ -133,6 +133,18 @@ class Held(SeriesRange, frozen=True, array_like=True):
             raise ValueError(
                 f"a held range can't be [{self.start}, {self.stop}): seqs start at 1, and stop is after start"
             )
+
+
+HELD_MAX: Final = 8_192
+"""How many held ranges one message may name. A subscriber that has more says so before, in messages of their own."""
+SomeHeld = Annotated[list[Held], msgspec.Meta(max_length=HELD_MAX)]
+
+
+class Holding(Message, frozen=True, tag=61):
+    """A client that is about to subscribe says what it has in flight, if one `Subscribe` can't name all. No answer."""
+
+    sub: Number
+    held: SomeHeld
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -162,7 +174,7 @@ class Subscribe(Message, frozen=True, tag=12):
     name: str
     start: Start
     credit: Number
-    held: list[Held] = []
+    held: SomeHeld = []
     is_cache: bool = False
     """Whether the subscriber is a cache: an accepted event is stored there and can be recovered from there."""
     takes_streams: bool = False
@@ -336,6 +348,6 @@ class Answer(Message, frozen=True, tag=22):
 
 
 SessionMessage = (
-    Hello | Welcome | Ping | Pong | Bye | Declare | Ack | Expect | Refuse | Hold | Go | Subscribe | Subscribed
+    Hello | Welcome | Ping | Pong | Bye | Declare | Ack | Expect | Refuse | Hold | Go | Holding | Subscribe | Subscribed
     | Unsubscribe | Unsubscribed | Credit | Deliver | Settle | Settled | Lost | Revoked | Ask | Answer
 )  # fmt: skip

@@ -18,7 +18,8 @@ from reknit.wire.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from tests.node.core.driven import PUBLISHER, SUBSCRIBER, DrivenNode
+from reknit.wire.recovery import Recover, Recovered, Survey, Surveyed
+from tests.node.core.driven import PUBLISHER, SOURCE, SUBSCRIBER, DrivenNode
 
 ADMIN = 3
 BAD = b"b" * 16
@@ -114,3 +115,35 @@ def test_outcome_of_a_durable_subscriber_is_confirmed_after_its_commit() -> None
     assert not node.heard(SUBSCRIBER, Settled)
     node.commit_now()
     assert node.heard(SUBSCRIBER, Settled) == [Settled(1, 1)]
+
+
+def test_caches_are_not_asked_for_events_that_are_on_their_way_to_the_disk() -> None:
+    """A survey would name them, and a request would be answered with a denial: a subscriber took them for lost."""
+    node = DrivenNode()
+    batch = Batch.build(SOURCE, "plant/a", 1, [b"x", b"y"], time_us=0)
+    node.core.joined(PUBLISHER, node.now)
+    node.core.joined(SUBSCRIBER, node.now)
+    node.give(Frames(bytes(batch.data), [batch.head]), PUBLISHER)
+    node.core.recovery.receive(Survey(1, "plant/**", deep=False), SUBSCRIBER, node.now)
+    node.core.recovery.receive(
+        Recover(2, "plant/a", SOURCE, [(1, 3)], 1000, deep=False), SUBSCRIBER, node.now
+    )
+    node.run()
+    assert not node.heard(SUBSCRIBER, Surveyed)
+    assert not node.heard(SUBSCRIBER, Recovered)
+    node.commit_now()
+    assert [span.last for answer in node.heard(SUBSCRIBER, Surveyed) for span in answer.spans] == [2]
+    assert [answer.size for answer in node.heard(SUBSCRIBER, Recovered)] == [len(batch.data)]
+
+
+def test_questions_of_a_peer_that_left_are_forgotten() -> None:
+    node = DrivenNode()
+    batch = Batch.build(SOURCE, "plant/a", 1, [b"x"], time_us=0)
+    node.core.joined(PUBLISHER, node.now)
+    node.core.joined(SUBSCRIBER, node.now)
+    node.give(Frames(bytes(batch.data), [batch.head]), PUBLISHER)
+    node.core.recovery.receive(Survey(1, "plant/**", deep=False), SUBSCRIBER, node.now)
+    node.run()
+    node.core.left(SUBSCRIBER, node.now)
+    node.commit_now()
+    assert not node.heard(SUBSCRIBER, Surveyed)

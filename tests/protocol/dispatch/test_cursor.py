@@ -42,7 +42,7 @@ def test_batch_that_was_delivered_in_part_is_wanted_from_there() -> None:
 
 def test_events_that_ended_before_are_left_out_until_the_cursor_is_beyond() -> None:
     cursor = Cursor(0)
-    cursor.resume(100, {SERIES: SeqSet.from_ranges([(2, 4)])})
+    cursor.resume(100, lambda series: SeqSet.from_ranges([(2, 4)]))
     assert cursor.is_resuming
     assert cursor.wanted(0, head(1, 5)) == [(1, 2), (4, 6)]
     assert not cursor.is_fresh(0)

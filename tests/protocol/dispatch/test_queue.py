@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from reknit.batch import Head
 from reknit.ledger import Series
+from reknit.protocol.dispatch.cursor import EndedBefore
 from reknit.protocol.dispatch.queue import Queue
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
@@ -22,8 +23,8 @@ def deliver(one: Queue, position: int, batch: Head) -> None:
     one.deliver(position, SERIES, batch.first, batch.stop)
 
 
-def ended(start: int, stop: int) -> dict[Series, SeqSet]:
-    return {SERIES: SeqSet.from_ranges([(start, stop)])}
+def ended(start: int, stop: int) -> EndedBefore:
+    return lambda series: SeqSet.from_ranges([(start, stop)] if series == SERIES else [])
 
 
 def head(first: int, count: int = 1) -> Head:

@@ -245,6 +245,22 @@ def test_events_wait_while_no_line_is_there_on_which_they_were_requested() -> No
     assert [head.first for one in node.sent(SPARE, Frames) for head in one.heads] == [1]
 
 
+def test_nodes_that_can_not_be_reached_are_remembered_and_forgotten_in_the_end() -> None:
+    node = Node()
+    node.link()
+    node.subscribed()
+    assert node.memory.nodes["b"].patterns == ["plant/**"]
+    assert node.of(SaveLinks) == [SaveLinks(is_urgent=False)]
+    assert node.memory.away == {}
+    node.now_us = 5_000_000
+    node.give(LineLost(), THEIRS)
+    assert node.memory.away == {"b": 5_000_000}
+    node.memory.forget_nodes(before_us=5_000_000)
+    assert "b" in node.memory.nodes
+    node.memory.forget_nodes(before_us=5_000_001)
+    assert (node.memory.nodes, node.memory.away) == ({}, {})
+
+
 def test_loss_of_a_spare_changes_nothing() -> None:
     node = Node()
     node.link()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reknit.protocol.routing.known_node import RememberedNode
 from reknit.protocol.routing.routes import Interests, LinkUp, Rerouted, Routes, SendToNeighbour
 from reknit.protocol.routing.shortest_paths import shortest
 from reknit.wire.links import Announce, AskWhole, LinkState
@@ -38,6 +39,33 @@ def plain_costs(fabric: Fabric, start: str) -> dict[str, int]:
                 for other, cost in links.items():
                     costs[other] = min(costs.get(other, costs[name] + cost), costs[name] + cost)
     return costs
+
+
+def test_a_restarted_node_knows_the_subscriptions_of_nodes_that_are_away() -> None:
+    fabric = line("a", "b", "c")
+    fabric.subscribe("c", "plant/**", "journal")
+    fabric.subscribe("c", "jobs/**", "any")
+    fabric.settle()
+    remembered = {name: node for name, node in fabric.nodes["a"].take_changed().items() if node is not None}
+    restarted = Routes("a", instance=99, remembered=remembered)
+    assert restarted.destinations("plant/1", "journal") == ("c",)
+    assert restarted.destinations("jobs/1", "any") == (), "such events wait where they were published"
+    assert restarted.reachable() == {}
+    restarted.receive(LinkUp(1), "b", 0.0)
+    restarted.receive(LinkState("b", 99, 1, {"a": 1}), "b", 0.0)
+    assert restarted.children("a", ["c"], with_lost=True) == {"b": ["c"]}, "as far as possible"
+
+
+def test_what_a_restarted_node_remembers_is_replaced_by_what_it_hears() -> None:
+    known = RememberedNode(LinkState("c", 5, 3, {"b": 1}), 5, ["plant/**"])
+    restarted = Routes("a", instance=99, remembered={"c": known, "a": known})
+    assert restarted.known["a"].interests == set(), "it knows itself best"
+    restarted.receive(LinkUp(1), "b", 0.0)
+    restarted.take_effects()
+    restarted.receive(Announce("c", 5, 2, [("car/*", "journal")], is_whole=True), "b", 0.0)
+    assert [one.met for one in restarted.take_effects() if isinstance(one, Rerouted)] == ["c"]
+    assert restarted.destinations("plant/1", "journal") == ()
+    assert restarted.destinations("car/1", "journal") == ("c",)
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,6 +32,20 @@ def test_a_durable_subscriber_gets_again_what_another_journal_does_not_know_as_a
     assert subscriber.checkpoint() == {PLACE: 3}
 
 
+def test_outcomes_that_another_journal_got_before_the_events_are_said_again() -> None:
+    subscriber = live("audit")
+    give(subscriber, Delivered([batch(1, 4)], 100, ordered_to=5))
+    subscriber.settle(STREAM, 1, 4, Outcome.ACCEPTED)
+    subscriber.flush()
+    reconnect(subscriber, "empty")
+    effects = give(subscriber, Delivered([batch(1, 4)], 60, ordered_to=5))
+    assert handed(effects) == [], "the application has the last one, and ended the others"
+    [again] = [one for one in effects if isinstance(getattr(one, "message", None), Settle)]
+    assert [(row.start, row.stop, row.outcome) for row in again.message.rows] == [  # type: ignore[union-attr]
+        (1, 4, int(Outcome.ACCEPTED))
+    ]
+
+
 def test_what_was_given_back_is_left_to_the_other_journal() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 4)], 100))

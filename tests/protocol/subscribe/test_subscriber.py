@@ -18,11 +18,15 @@ from reknit.protocol.subscribe.subscriber import (
     SubscriptionEnded,
     SubscriptionOpened,
 )
+from reknit.wire.codec import decode, encode
 from reknit.wire.messages import (
+    HELD_MAX,
     Credit,
     DispositionRow,
     Held,
+    Holding,
     Lost,
+    Message,
     Settle,
     Settled,
     Start,
@@ -323,6 +327,21 @@ def test_subscription_resumes_after_its_checkpoint_in_another_journal() -> None:
     give(subscriber, Delivered([batch(1, 4)], 77))
     request, _ = reconnect(subscriber, epoch="another")
     assert request.start == Start(checkpoint={SOURCE.hex(): 4})
+
+
+def test_more_held_events_than_one_message_can_name_are_reported_before() -> None:
+    subscriber, sources = live("audit"), [number.to_bytes(16, "big") for number in range(2 * HELD_MAX + 3)]
+    batches = [Batch.build(source, "plant/a", 1, [b"x"], 0) for source in sources]
+    give(subscriber, Delivered(batches, 10))
+    give(subscriber, Disconnected())
+    *before, request = sent(give(subscriber, Connected("epoch")))
+    assert isinstance(request, Subscribe)
+    assert len(request.held) == 3
+    named = [one.source for message in before if isinstance(message, Holding) for one in message.held]
+    assert named + [one.source for one in request.held] == sources
+    for message in (*before, request):
+        assert isinstance(message, Message)
+        assert decode(encode(message)) == message, "no node refuses it"
 
 
 def test_held_events_are_reported_on_reconnection() -> None:

@@ -20,6 +20,6 @@ def test_what_is_not_at_rest_is_noticed() -> None:
         letter = DeadLetterContent("car/1", bytes(16), 7, 1000, b"", "d0", 4, "expired", "", 0, "n0", 1500)
         scene.record.letters["n0", 1] = replace(letter, ttl_ms=1)
         scene.linked_at = scene.calm_at + 100.0
-        node.core.intake._expecting.add(("peer", b"s" * 16))
+        node.core.intake._expecting.ask(b"s" * 16, "peer", 5)
         found = [check.__name__ for check in REST_CHECKS for _ in check(scene)]
         assert found == ["nodes_forget", "routes_converge", "no_ttl_ends_early"]

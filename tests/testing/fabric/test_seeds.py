@@ -59,6 +59,10 @@ SMALL_SEEDS = {
     143: "a node sent a worker an event that it had already, after the link over which that had come was back",
     10212: "a member that had joined later than another one brought that one's events to a restarted node first, and "
     "the node took its first ones for repeated",
+    80075: "a cache named events that were on their way to its disk, and then said that it had none of them",
+    80144: "a node remembered that a peer had been asked for events which another one brought",
+    80186: "nodes that were restarted passed over the events for one that was away for longer than they look back",
+    80315: "a durable subscriber dropped events that it had ended, after a node with a new disk had ignored that",
     75: "an observer took it for an error that retention removed what it was about to read",
 }
 

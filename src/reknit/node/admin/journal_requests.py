@@ -49,6 +49,8 @@ class JournalRequests:
         places: list[tuple[int, int]] = []
         while position < stop and room > 0:
             run = journal.read(position, stop, room)
+            if places and len(run.data) > room:
+                break  # it gives a batch at least, however long that is
             if run.entries:
                 pieces.append(run.data)
                 places.append((run.position, len(run.data)))

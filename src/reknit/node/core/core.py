@@ -67,6 +67,7 @@ from reknit.wire.messages import (
     Ask,
     Credit,
     Declare,
+    Holding,
     Message,
     Settle,
     Subscribe,
@@ -75,7 +76,7 @@ from reknit.wire.messages import (
 )
 from reknit.wire.messages import Deliver as DeliverMessage
 
-Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
+Input = Frames | Declare | Credit | Holding | Settle | Unsubscribe | Subscribe
 Effect = (
     Append
     | AppendRecord
@@ -221,7 +222,7 @@ class Core:
                 if rejected:  # their dead letters are durable before that is confirmed
                     self.dispatch.confirm_after(self.recovery.mark(), peer, sub)
                 self.dispatch.receive(item, peer, now)
-            case Credit():
+            case Credit() | Holding():
                 self.dispatch.receive(item, peer, now)
             case Unsubscribe():
                 self.dispatch.receive(item, peer, now)
@@ -278,6 +279,8 @@ class Core:
         self.intake.set_clock(self.now_us() - int(now * 1e6), self.config.limits.future_s_max)
         self.intake.tick(now)
         self.dispatch.tick(now)
+        for peer in self.dispatch.subscribers.take_opened():
+            self.parts.give(SubscriptionsChanged(), peer, now)
         self.responses.tick(now)
         self.recovery.tick(now)
         self.parts.tick(now)

@@ -10,9 +10,11 @@ heartbeats   heartbeat_forwarding.py       when subscribers get heartbeats
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, assert_never
+from typing import Final, Protocol, assert_never
 
+from reknit.batch import Batch
 from reknit.config import Config
 from reknit.frame import Buffer
 from reknit.node.core.keepers import JournalKeeper, Keepers
@@ -40,13 +42,17 @@ from reknit.protocol.recovery.loss_reports import LossNoted, LossReports, NeverA
 from reknit.protocol.recovery.rejections import rejections
 from reknit.protocol.recovery.search import SearchSettings
 from reknit.protocol.recovery.stored_events import CacheSubscribed, StoredEvents
+from reknit.seqset import Range, SeqSet
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
 from reknit.wire.codec import encode
 from reknit.wire.messages import Settle, Subscribe
-from reknit.wire.recovery import Heartbeat, Require
+from reknit.wire.recovery import Heartbeat, Recover, Require
 
 log = logging.getLogger("reknit.node")
+
+POSTPONED_MAX: Final = 1024
+"""Questions that wait for a commit. Further ones are answered at once, and what is on its way to the disk is denied."""
 
 Input = cache_inputs.Input | Heartbeat | Require | NeverArrives | Subscribe | Settle
 Own = LookUp | ListHeld | SendFound | AskRemote | SurveyRemote | Dismiss | SkipSource | LossNoted
@@ -116,6 +122,8 @@ class CoreRecovery:
         self._dead_letter_topic = dead_letter_topic
         self._send = send
         self._effects: list[Effect] = []
+        self._postponed: deque[tuple[int, LookUp | ListHeld]] = deque()
+        """Questions about events that are on their way to the disk, and the position at which these are durable."""
 
     def attach(self, shell: RecoveryShell, holders: Sequence[EventHolder]) -> None:
         """Use this shell, and search these holders of events after the journal."""
@@ -146,6 +154,9 @@ class CoreRecovery:
                 self.losses.receive(message, peer, now)
                 self.stored.receive(message, peer, now)
                 self.caches.receive(message, peer, now)
+                self._postponed = deque(
+                    row for row in self._postponed if getattr(row[1], "peer", None) != peer
+                )
             case _:
                 self.caches.receive(message, peer, now)
 
@@ -178,6 +189,8 @@ class CoreRecovery:
         if self.heartbeats.is_waiting and self._journal.staged_end <= self._journal.end:
             self.heartbeats.receive(CaughtUp(), JOURNAL, now)
         effects, self._effects = self._effects, []
+        while self._postponed and self._postponed[0][0] <= self._journal.end:
+            effects.append(self._postponed.popleft()[1])
         effects += self.losses.take_effects()
         effects += self.stored.take_effects()
         effects += self.caches.take_effects()
@@ -188,7 +201,13 @@ class CoreRecovery:
         """Perform an effect of these machines."""
         match effect:
             case LookUp(peer=peer, request=request):
-                self.caches.receive(LookedUp(request, *answer(self.holder, request)), peer, now)
+                found, covered = answer(self.holder, request)
+                if self._is_on_its_way(request, found, covered):
+                    self._postpone(effect)
+                else:
+                    self.caches.receive(LookedUp(request, found, covered), peer, now)
+            case ListHeld() if self._can_postpone:
+                self._postpone(effect)  # it would name events that can't be returned yet
             case ListHeld(peer=peer, request=survey):
                 spans = self.holder.survey(Pattern(survey.pattern), survey.age_s)
                 self.caches.receive(Listed(survey, spans), peer, now)
@@ -206,3 +225,21 @@ class CoreRecovery:
                 log.error("lost [%d, %d) of %s on %s: %s", start, stop, source.hex(), topic, text)
             case _:
                 assert_never(effect)
+
+    @property
+    def _can_postpone(self) -> bool:
+        """Whether events are on their way to the disk, and a question may wait for them."""
+        return self._journal.staged_end > self._journal.end and len(self._postponed) < POSTPONED_MAX
+
+    def _postpone(self, effect: LookUp | ListHeld) -> None:
+        self._postponed.append((self._journal.staged_end, effect))
+
+    def _is_on_its_way(self, request: Recover, found: list[Batch], covered: list[Range]) -> bool:
+        """Whether events that were not found are not on the disk yet: a cache denies only what it does not hold."""
+        journal = self._journal
+        if not self._can_postpone:
+            return False
+        published = journal.ledger.published.get((request.topic, request.source), SeqSet())
+        sought = SeqSet.from_ranges(part for bounds in covered for part in published.overlap(*bounds))
+        missing = sought.difference(SeqSet.from_ranges((batch.first, batch.stop) for batch in found))
+        return bool(missing) and missing.last >= journal.first_held(request.topic, request.source)

@@ -71,15 +71,22 @@ class Links:
     ) -> None:
         settings = config.links
         instance = environment.time_us() * 1000
+        self._file = StateFile(config, FILE, LinkMemory)
+        self._file.value.forget_nodes(core.now_us() - int(settings.remember_s * 1e6))
         self.routes = Routes(
-            node_name, instance, settings.beat_s, settings.timeout_s, settings.edge, settings.nodes_max
+            node_name,
+            instance,
+            settings.beat_s,
+            settings.timeout_s,
+            settings.edge,
+            settings.nodes_max,
+            self._file.value.nodes,
         )
         self._cost = settings.cost
         self._core = core
         self._run_machines = run_machines
         self._run_soon = run_soon
         self._now = clock
-        self._file = StateFile(config, FILE, LinkMemory)
         self.followed = FollowedTopics(self._file.value.followed, config.http.follow_s, self._followed_more)
         self.followed.resume(clock())
         self.machine = LinkMachine(

@@ -6,7 +6,7 @@ journal from its position on, by scans where that is no longer in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from reknit.batch import Head
@@ -15,6 +15,9 @@ from reknit.seqset import Range, SeqSet
 
 LIVE: Final = -1
 """The position of a cursor that is at the journal's end."""
+
+EndedBefore = Callable[[Series], SeqSet]
+"""By series: the events that had ended before a queue was opened, as a set of its own."""
 
 
 class Cursor:
@@ -26,8 +29,8 @@ class Cursor:
     """
 
     __slots__ = (
-        "_after", "_early", "_ended", "_has_turn", "_part", "_passed", "_resumed_to", "_since", "is_scanning",
-        "position", "priority",
+        "_after", "_early", "_ended", "_ended_before", "_has_turn", "_part", "_passed", "_resumed_to", "_since",
+        "is_scanning", "position", "priority",
     )  # fmt: skip
 
     def __init__(self, position: int, after: Mapping[bytes, int] | None = None) -> None:
@@ -45,7 +48,8 @@ class Cursor:
         self._resumed_to = 0
         """Before this position some events may have ended or be with the subscriber already."""
         self._ended: dict[Series, SeqSet] = {}
-        """Events that ended before the cursor reached them."""
+        """Events that ended before the cursor reached them, of the series that it met."""
+        self._ended_before: EndedBefore | None = None
         self._passed: dict[Series, int] = {}
         """The seq before which the cursor has seen everything of a series."""
         self._early: dict[Series, SeqSet] = {}
@@ -144,12 +148,11 @@ class Cursor:
 
     # -- what is left out
 
-    def resume(self, end: int, ended: Mapping[Series, SeqSet] | None = None) -> None:
+    def resume(self, end: int, ended: EndedBefore | None = None) -> None:
         """Up to `end` some events have ended, or the subscriber has them."""
         self._resumed_to = max(self._resumed_to, end)
-        for series, seqs in (ended or {}).items():
-            for start, stop in seqs.ranges():
-                self.skip(series, start, stop)
+        if ended is not None:
+            self._ended_before = ended
 
     def leave_out_before(self, series: Series, seq: int) -> None:
         """Events of a series before `seq` are not owed, even if they come later than those after them."""
@@ -157,12 +160,21 @@ class Cursor:
 
     def skip(self, series: Series, start: int, stop: int) -> None:
         """Events that the cursor may still reach have ended."""
-        self._ended.setdefault(series, SeqSet()).add(start, stop)
+        self._ended_of(series).add(start, stop)
 
     def not_skipped(self, series: Series, start: int, stop: int) -> list[Range]:
         """The parts of `[start, stop)` that are not known to have ended before the cursor reached them."""
+        if self._ended_before is None and series not in self._ended:
+            return [(start, stop)]
+        return self._ended_of(series).missing(start, stop)
+
+    def _ended_of(self, series: Series) -> SeqSet:
+        """Those of one series, which are looked up when the cursor first meets it: there may be very many series."""
         seqs = self._ended.get(series)
-        return [(start, stop)] if seqs is None else seqs.missing(start, stop)
+        if seqs is None:
+            seqs = SeqSet() if self._ended_before is None else self._ended_before(series)
+            self._ended[series] = seqs
+        return seqs
 
     @property
     def is_resuming(self) -> bool:

@@ -70,7 +70,7 @@ from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerLef
 from reknit.protocol.ttl import overdue_of
 from reknit.records import Record, TopicPaused, TopicResumed
 from reknit.seqset import Range, SeqSet
-from reknit.wire.messages import Answer, Credit, Message, Settle, Unsubscribe
+from reknit.wire.messages import Answer, Credit, Holding, Message, Settle, Unsubscribe
 
 FLOOR_S: Final = 5.0
 """How often a durable subscriber's floor is recorded without an outcome."""
@@ -78,7 +78,7 @@ SWEEP: Final[QueueKey] = (JOURNAL, -1)
 """The key of scans through the events that were in the journal when this node started."""
 
 Input = (
-    CreditCorrection | Credit | EndSubscription | EventsExpired | EventsGone | JournalDamaged | JournalGrown
+    CreditCorrection | Credit | EndSubscription | EventsExpired | EventsGone | Holding | JournalDamaged | JournalGrown
     | JournalScanned | JournalTrimmed | MadeDurable | OpenSubscription | PeerBlocked | PeerLeft | SetPaused | Settle
     | Unsubscribe
 )  # fmt: skip
@@ -148,6 +148,8 @@ class Dispatcher:
                     self._pump.scanned(key, run)
             case CreditCorrection(key=key, difference=difference):
                 self._correct_credit(key, difference)
+            case Holding(sub=sub, held=held):
+                self.subscribers.hold((peer, sub), held)
             case OpenSubscription():
                 self.subscribers.open(message, peer)
                 self._floor_due = self._floor_due or now + FLOOR_S
@@ -176,6 +178,7 @@ class Dispatcher:
         """Retry events that are due, end expired leases and events, and record floors that moved."""
         state = self._state
         state.at(now)
+        self.subscribers.tick()
         self.expiry.tick()
         for queue in list(state.queues.scheduled()):
             self.settlement.end_leases(queue)
@@ -195,7 +198,7 @@ class Dispatcher:
             due.append(queue.lanes.next_due())
             if queue.room > 0:
                 due.append(queue.retries.next_due())
-        if self._sweep < self._sweep_to:
+        if self._sweep < self._sweep_to or self.subscribers.is_due:
             due.append(self._state.now)
         return min((at for at in due if at is not None), default=None)
 

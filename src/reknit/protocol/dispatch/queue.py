@@ -24,7 +24,7 @@ from reknit.batch import Head
 from reknit.ledger import Series
 from reknit.protocol.dispatch.attempt_counts import AttemptCounts
 from reknit.protocol.dispatch.credit import SubscriberCredit
-from reknit.protocol.dispatch.cursor import Cursor
+from reknit.protocol.dispatch.cursor import Cursor, EndedBefore
 from reknit.protocol.dispatch.lanes import Lane, LanePart, Lanes
 from reknit.protocol.dispatch.leases import Leases
 from reknit.protocol.dispatch.priorities import PriorityShares
@@ -254,7 +254,7 @@ class Queue:
     def resume(
         self,
         end: int,
-        ended: Mapping[Series, SeqSet] | None = None,
+        ended: EndedBefore | None = None,
         counts: Mapping[Series, Mapping[int, AttemptCount]] | None = None,
     ) -> None:
         """The subscriber was here before: it gets what had not ended up to the journal's end, with its attempts."""

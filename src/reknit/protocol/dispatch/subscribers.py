@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reknit.ledger import Account, Series
+from reknit.ledger import Series
 from reknit.outcome import Code
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
 from reknit.protocol.dispatch.inputs import OpenSubscription, QueueKey
@@ -14,11 +14,12 @@ from reknit.protocol.dispatch.losses import Losses
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.overflow import Overflow
 from reknit.protocol.dispatch.queue import Queue
+from reknit.protocol.dispatch.resumption import HeldRanges, Resumption
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.machine import Peer
 from reknit.records import SubscriberClosed, SubscriberOpened, SubscriberOwned
 from reknit.seqset import SeqSet
-from reknit.wire.messages import Subscribed, Unsubscribed
+from reknit.wire.messages import Held, Subscribed, Unsubscribed
 
 
 class Subscribers:
@@ -43,14 +44,23 @@ class Subscribers:
         """Subscriptions that wait for a durable account."""
         self._ended: dict[QueueKey, str] = {}
         """Durable subscriptions that ended on connections that are still up: they may be forgotten later."""
+        self._held: dict[Peer, HeldRanges] = {}
+        """What subscribers have in flight, before they subscribe."""
+        self._resuming: dict[QueueKey, Resumption] = {}
+        """Subscriptions that are being opened, in steps."""
+        self._opened: list[Peer] = []
 
     # -- opening
+
+    def hold(self, key: QueueKey, ranges: list[Held]) -> None:
+        """A peer that is about to subscribe has events in flight."""
+        self._held.setdefault(key[0], HeldRanges()).add(key[1], self._state.ledger.published, ranges)
 
     def open(self, message: OpenSubscription, peer: Peer) -> None:
         """A peer subscribes."""
         request, state = message.request, self._state
         key, name = (peer, request.sub), request.name
-        if state.queues.get(key) is not None or key in self._opening:
+        if state.queues.get(key) is not None or key in self._opening or key in self._resuming:
             text = f"subscription {request.sub} exists already on this connection: use another number"
             self._refuse(key, Code.ALREADY_EXISTS, text)
             return
@@ -87,25 +97,61 @@ class Subscribers:
         if request.name:
             self._take_over(request.name)
         position = message.position if account is None else account.floor
+        held = self._held.setdefault(peer, HeldRanges())
+        held.add(request.sub, state.ledger.published, request.held)
         queue = self._queue(message, peer, position)
+        resumption = Resumption(state, queue, message, account, held.take(request.sub), resumed)
+        if resumption.step():
+            self._finish(resumption)
+        else:
+            if queue.is_live:
+                queue.cursor.stop_at(
+                    state.end, queue.cursor.priority
+                )  # it misses nothing of what comes meanwhile
+            self._resuming[queue.key] = resumption
+
+    def tick(self) -> None:
+        """Go on with subscriptions that are being opened, one step of each."""
+        for key, resumption in list(self._resuming.items()):
+            if resumption.step():
+                del self._resuming[key]
+                if resumption.renew():
+                    self._finish(resumption)
+                    self._opened.append(key[0])
+                else:
+                    self._refuse(key, Code.ABORTED, f"subscriber {resumption.queue.name!r} was forgotten")
+
+    def take_opened(self) -> list[Peer]:
+        """The peers whose subscriptions were opened a while after they subscribed, once each."""
+        peers, self._opened = self._opened, []
+        return peers
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `tick` has something to do."""
+        return bool(self._resuming)
+
+    def _finish(self, resumption: Resumption) -> None:
+        state, queue, message = self._state, resumption.queue, resumption.message
+        request, peer, account = message.request, queue.peer, resumption.account
         if account is not None:
-            self._resume(queue, account)
             self._recorder.resume(queue.name, queue.unsettled.floor)
-        self._hold(queue, message)
         if account is None and message.seen:
             self._skip_seen(queue, message.seen)
         if queue.cursor.position >= state.end:
             queue.cursor.go_live()
         state.queues.add(queue, has_account=account is not None)
+        if queue.leases is not None and queue.leases.next_due() is not None:
+            state.queues.schedule(queue)
         rules = ([], []) if queue.is_durable else (state.rules.handling(queue.pattern), state.rules.never)
-        state.send(peer, Subscribed(request.sub, queue.unsettled.floor, resumed, False, *rules))
-        if not queue.is_durable and 0 <= position < self._losses.start:
-            self._losses.report_removed_since(queue, position)
+        state.send(peer, Subscribed(request.sub, queue.unsettled.floor, resumption.resumed, False, *rules))
+        if not queue.is_durable and 0 <= message.position < self._losses.start:
+            self._losses.report_removed_since(queue, message.position)
         if account is not None:
             if message.owner and not account.owner:
                 state.append(SubscriberOwned(queue.name, message.owner, state.time_us))
             self._losses.report_unknown(queue, account)
-            if not resumed:
+            if not resumption.resumed:
                 self._losses.lose_removed(queue.name)
         self._pump.pump(queue)
 
@@ -130,42 +176,12 @@ class Subscribers:
         )
         return queue
 
-    def _resume(self, queue: Queue, account: Account) -> None:
-        """A durable subscriber resumes: from its floor, without ended events, with its counts of attempts."""
-        ended = {series: account.ended(series) for series in account.ends}
-        for series, seq in account.since.items():
-            ended.setdefault(series, SeqSet()).add(0, seq)
-            if list(self._state.ledger.published.get(series, SeqSet()).missing(1, seq)):
-                queue.cursor.leave_out_before(series, seq)
-        queue.resume(self._state.end, ended, account.tallies)
-
-    def _hold(self, queue: Queue, message: OpenSubscription) -> None:
-        """Events that the subscriber has from an earlier connection stay with it, and are not sent again.
-
-        Only events that it can have count: nobody can settle what was never published.
-        """
-        for held in message.request.held:
-            published = self._state.ledger.published.get((held.topic, held.source))
-            if published is not None and queue.pattern.matches(held.topic):
-                for low, high in published.overlap(held.start, held.stop):
-                    self._hold_range(queue, (held.topic, held.source), low, high)
-        if message.request.held:
-            queue.resume(self._state.end)
-
-    def _hold_range(self, queue: Queue, series: Series, low: int, high: int) -> None:
-        queue.hold(series, low, high)
-        if queue.leases is not None:
-            for start, stop, count in queue.attempts.pieces(series, low, high):
-                attempt = 1 if count is None else count.acquired + 1
-                queue.leases.begin(self._state.now, series, start, stop, attempt)
-            self._state.queues.schedule(queue)
-
     def _skip_seen(self, queue: Queue, seen: dict[bytes, int]) -> None:
         """Events that overtook others reached the subscriber, although they are behind its position."""
-        ended: dict[Series, SeqSet] = {}
-        for series, _ in self._state.ledger.matching(queue.pattern):
-            if seq := seen.get(series[1], 0):
-                ended[series] = SeqSet.from_ranges([(0, seq + 1)])
+
+        def ended(series: Series) -> SeqSet:
+            return SeqSet.from_ranges([(0, seen.get(series[1], -1) + 1)])
+
         queue.resume(self._state.end, ended)
 
     def _take_over(self, name: str) -> None:
@@ -174,6 +190,10 @@ class Subscribers:
         other = self._state.queues.named(name)
         if other is not None:
             self._state.queues.remove(other)
+        for key, resumption in list(self._resuming.items()):
+            if resumption.queue.name == name:
+                other = self._resuming.pop(key).queue
+        if other is not None:
             text = f"subscriber {name!r} was opened by another connection, which continues from here"
             self._state.send(other.peer, Unsubscribed(other.sub, Code.ABORTED, text))
 
@@ -201,11 +221,14 @@ class Subscribers:
     def all(self) -> Iterator[tuple[QueueKey, str, str]]:
         """Every subscription, also one that is being opened: its key, its pattern and its durable name."""
         yield from ((key, one.pattern.text, one.request.name) for key, one in self._opening.items())
-        yield from ((key, queue.pattern.text, queue.name) for key, queue in self._state.queues.by_key.items())
+        queues = [*self._state.queues.by_key.values(), *(one.queue for one in self._resuming.values())]
+        yield from ((queue.key, queue.pattern.text, queue.name) for queue in queues)
 
     def _end(self, key: QueueKey) -> str | None:
         """End a subscription; returns its name, or None if there is no such subscription."""
         opening, queue = self._opening.pop(key, None), self._state.queues.get(key)
+        if (resuming := self._resuming.pop(key, None)) is not None:
+            return resuming.queue.name
         if queue is not None:
             self._state.queues.remove(queue)
             return queue.name
@@ -225,5 +248,7 @@ class Subscribers:
         """A connection is gone."""
         for queue in self._state.queues.of_peer(peer):
             self._state.queues.remove(queue)
+        self._held.pop(peer, None)
         self._opening = {key: message for key, message in self._opening.items() if key[0] != peer}
+        self._resuming = {key: one for key, one in self._resuming.items() if key[0] != peer}
         self._ended = {key: name for key, name in self._ended.items() if key[0] != peer}

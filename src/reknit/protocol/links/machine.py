@@ -355,6 +355,9 @@ class LinkMachine:
         if is_new:
             self.table.forget()
             self._pass(anycast.RoutesChanged(), self.routes.name)
+            changed, reachable = self.routes.take_changed(), self.routes.reachable()
+            if self._memory.remember_nodes(changed, reachable, self._now_us()):
+                self._effects.append(SaveLinks(is_urgent=False))
         for node in met:  # it may have asked before it was known what it wants
             self.outgoing[node].look_back(self.outgoing[node].pulled)
         if has_new_routes:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import msgspec
+
+from reknit.protocol.routing.known_node import RememberedNode
 
 
 class LinkMemory(msgspec.Struct):
@@ -18,6 +22,29 @@ class LinkMemory(msgspec.Struct):
     """By pattern that readers of this journal follow: the position here from which on they do."""
     added: dict[str, int] = {}
     """Links that were added at run time, and their costs."""
+    nodes: dict[str, RememberedNode] = {}
+    """The other nodes as known last."""
+    away: dict[str, int] = {}
+    """Those of them that could not be reached, and since when, in microseconds since 1970."""
+
+    def forget_nodes(self, before_us: int) -> None:
+        """A restart: forget the nodes that were away since before a time."""
+        for name in [name for name, since_us in self.away.items() if since_us < before_us]:
+            self.nodes.pop(name, None)
+            del self.away[name]
+
+    def remember_nodes(
+        self, changed: dict[str, RememberedNode | None], reachable: Container[str], now_us: int
+    ) -> bool:
+        """Nodes changed, or can be reached now, or no longer. Returns whether there is something to save."""
+        for name, node in changed.items():
+            if node is None:
+                self.nodes.pop(name, None)
+            else:
+                self.nodes[name] = node
+        before, away = self.away, (name for name in self.nodes if name not in reachable)
+        self.away = {name: before.get(name, now_us) for name in away}
+        return bool(changed) or self.away != before
 
     def position(self, name: str) -> tuple[str, int]:
         """A neighbour's journal, and the position there up to which everything is stored here; -1 at first."""

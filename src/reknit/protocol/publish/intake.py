@@ -34,6 +34,7 @@ from reknit.outcome import Code
 from reknit.protocol.effects import Append, Mark, Send
 from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Admission, Inspect, IsOfNode, Permit, Refusal
+from reknit.protocol.publish.asked_peers import AskedPeers
 from reknit.protocol.publish.inputs import LettersFull, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
 from reknit.protocol.publish.rate_quotas import PublishQuotas
@@ -88,8 +89,7 @@ class Intake:
         self._positions = SourcePositions(durable, sources_max)
         self._connections = PublisherConnections(sources_max)
         self._admission = Admission(events_max, permit, inspect, topic_bytes_max, is_of_node)
-        self._expecting: set[tuple[Peer, bytes]] = set()
-        """Peers that were asked for missing events of a source."""
+        self._expecting = AskedPeers()
         self._unacked: deque[tuple[int, Peer, dict[bytes, int]]] = deque()
         """(number, peer, {source: stop}): acknowledged when everything up to the number is durable."""
         self._refused: deque[tuple[int, Send]] = deque()
@@ -126,12 +126,7 @@ class Intake:
     def skip(self, source: bytes, seq: int) -> None:
         """The missing events of a source before `seq` will never arrive: continue at `seq`."""
         self._positions.skip_to(source, seq)
-        self._drop_expects(source)
-
-    def _drop_expects(self, source: bytes) -> None:
-        """Nobody is asked for missing events of a source any more."""
-        if self._expecting:
-            self._expecting = {asked for asked in self._expecting if asked[1] != source}
+        self._expecting.forget_source(source)
 
     def appended_here(self, number: int, stops: dict[bytes, int]) -> None:
         """The node itself appended events, before these seqs by source; durable with the number."""
@@ -180,7 +175,7 @@ class Intake:
     def tick(self, now: float) -> None:
         """Those who waited for their quota may go on."""
         for peer in self._quotas.tick(now) if self._quotas is not None else ():
-            self._expecting = {asked for asked in self._expecting if asked[0] != peer}
+            self._expecting.forget_peer(peer)
             self._send(peer, Go())
 
     def next_deadline(self) -> float | None:
@@ -209,10 +204,10 @@ class Intake:
             case Claim.SUPERSEDED:
                 self._send(peer, Refuse(source, 1, 1, Code.ABORTED, SUPERSEDED))
             case Claim.GRANTED if self._positions.is_settled(source):
-                self._drop_expects(source)
+                self._expecting.forget_source(source)
                 self._send(peer, Ack(source, self._positions.durable(source)))
             case Claim.GRANTED:
-                self._drop_expects(source)
+                self._expecting.forget_source(source)
                 self._unacked.append((self._number, peer, {source: self._positions.expected(source)}))
 
     def owner_changed(self, source: bytes) -> None:
@@ -257,7 +252,7 @@ class Intake:
                 advance(source, stop)
                 taken.append(head)
                 if self._expecting:
-                    self._expecting.discard((peer, source))
+                    self._expecting.advance(source, stop, peer)
             else:
                 self._append(peer, frames.data[taken_at:at], taken, stops)
                 taken, stops = [], {}
@@ -284,14 +279,14 @@ class Intake:
             self.duplicates += head.count
             self._acknowledge_again(head, peer)
         elif head.first > expected:
-            self._expect(head.source, expected, peer)
+            self._expect(head, expected, peer)
         elif (refusal := self._problem(Batch(head, data), peer)) is not None:
             self._refuse(Batch(head, data), peer, refusal)
         else:
             self.duplicates += expected - head.first
             batch = Batch(head, data).cut(expected, head.stop)
             self._positions.started(head.source)
-            self._expecting.discard((peer, head.source))
+            self._expecting.advance(head.source, head.stop, peer)
             self._positions.advance(head.source, head.stop)
             self._append(peer, bytes(batch.data), [batch.head], {head.source: head.stop})
 
@@ -308,11 +303,10 @@ class Intake:
         if durable + 1 < head.stop and self._unacked:
             self._unacked.append((self._number, peer, {head.source: head.stop}))
 
-    def _expect(self, source: bytes, expected: int, peer: Peer) -> None:
+    def _expect(self, head: Head, expected: int, peer: Peer) -> None:
         """A gap: ask for the missing events, once until it closes."""
-        if (peer, source) not in self._expecting:
-            self._expecting.add((peer, source))
-            self._send(peer, Expect(source, expected))
+        if self._expecting.ask(head.source, peer, head.first):
+            self._send(peer, Expect(head.source, expected))
 
     def _problem(self, batch: Batch, peer: Peer) -> Refusal | None:
         """Why this batch is never taken."""
@@ -397,7 +391,7 @@ class Intake:
         self._admission.forget(peer)
         if self._quotas is not None:
             self._quotas.forget(peer)
-        self._expecting = {asked for asked in self._expecting if asked[0] != peer}
+        self._expecting.forget_peer(peer)
 
 
 _MACHINE: type[Machine[Input, Effect]] = Intake

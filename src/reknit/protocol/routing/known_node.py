@@ -12,6 +12,18 @@ Interest = tuple[str, str]
 """(pattern, mode)."""
 
 
+class RememberedNode(msgspec.Struct, frozen=True):
+    """Another node as it was known last: this outlasts a restart.
+
+    Shared subscriptions are not part of it: events for one of many wait on the node where they were published.
+    """
+
+    state: LinkState
+    instance: int
+    patterns: list[str]
+    """The topics of which it gets every event."""
+
+
 @dataclass(slots=True)
 class KnownNode:
     """One node as known here: its links, and its subscriptions with the instance and seq of their last change."""
@@ -22,6 +34,21 @@ class KnownNode:
     interests: set[Interest] = field(default_factory=set)
     interests_before: set[Interest] = field(default_factory=set)
     """Subscriptions from before its last restart that did not come back yet."""
+
+    @classmethod
+    def remembered(cls, node: RememberedNode) -> KnownNode:
+        """As known before a restart of this node; seq 0, so that every announcement is newer."""
+        return cls(node.state, node.instance, 0, {(pattern, "journal") for pattern in node.patterns})
+
+    def memory(self) -> RememberedNode:
+        """What outlasts a restart of this node."""
+        patterns = sorted(pattern for pattern, mode in self.interests if mode == "journal")
+        return RememberedNode(self.state, self.instance, patterns)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether its subscriptions were announced since this node started."""
+        return self.seq > 0
 
     def is_older_than(self, state: LinkState) -> bool:
         """Whether a link state is newer than the one that is known."""

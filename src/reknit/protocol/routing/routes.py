@@ -19,13 +19,13 @@ Old messages, and AskWhole from a neighbour that is gone or for an unknown node,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, assert_never, get_args
 
 import msgspec
 
 from reknit.protocol.machine import Machine, Peer
-from reknit.protocol.routing.known_node import Interest, KnownNode
+from reknit.protocol.routing.known_node import Interest, KnownNode, RememberedNode
 from reknit.protocol.routing.shortest_paths import Graph, NodeRoute, graph_of, shortest
 from reknit.topic import Pattern
 from reknit.topic_index import TopicIndex
@@ -117,6 +117,7 @@ class Routes:
         timeout_s: float = 3.0,
         is_edge: bool = False,
         nodes_max: int = 1024,
+        remembered: Mapping[str, RememberedNode] | None = None,
     ) -> None:
         self.name = name
         self._beat_s = beat_s
@@ -134,6 +135,16 @@ class Routes:
         self._edges: frozenset[str] = frozenset()
         self._ways: dict[tuple[str, frozenset[str]], dict[str, NodeRoute]] = {}
         self._effects: list[Effect] = []
+        self._changed_nodes: set[str] = set()
+        for node, memory in (remembered or {}).items():
+            if node != name:
+                self._remember(node, memory)
+
+    def _remember(self, node: str, memory: RememberedNode) -> None:
+        """A node was known before the restart of this one: events for it are not passed over until it is back."""
+        self.known[node] = KnownNode.remembered(memory)
+        for pattern in memory.patterns:
+            self._index["journal"].add(Pattern(pattern), node)
 
     # -- questions
 
@@ -155,6 +166,11 @@ class Routes:
     def has_effects(self) -> bool:
         """Whether effects wait to be taken."""
         return bool(self._effects)
+
+    def take_changed(self) -> dict[str, RememberedNode | None]:
+        """The nodes that changed since the last call, as they are to be remembered; None if forgotten."""
+        names, self._changed_nodes = self._changed_nodes, set()
+        return {name: self.known[name].memory() if name in self.known else None for name in sorted(names)}
 
     def children(self, origin: str, nodes: Iterable[str], with_lost: bool = False) -> dict[str, list[str]]:
         """The neighbours that get events published on `origin` from here, and for which of these nodes.
@@ -271,6 +287,7 @@ class Routes:
                 self.known[state.node] = KnownNode(state)
             else:
                 known.update_links(state)
+            self._changed_nodes.add(state.node)
             self._changed()
             self._flood(state, peer)
 
@@ -286,6 +303,7 @@ class Routes:
         """Too many nodes are known: forget those that can't be reached."""
         reachable = self.reachable()
         for name in [name for name in self.known if name != self.name and name not in reachable]:
+            self._changed_nodes.add(name)
             for pattern, mode in self.known.pop(name).interests:
                 self._index[mode].remove(Pattern(pattern), name)
 
@@ -342,9 +360,10 @@ class Routes:
             self._index[mode].add(Pattern(pattern), news.node)
         # Events were passed over while this node, after a restart of its own, did not know the subscriptions of
         # another yet; and while a subscriber without a name did not come back yet after a restart of its node.
-        met = news.node if known.instance == 0 else ""
+        met = "" if known.is_met else news.node
         were_unknown = bool(met or known.interests_before & wanted)
         known.update_interests(news.instance, news.seq, wanted)
+        self._changed_nodes.add(news.node)
         self._effects.append(Rerouted(were_unknown, met))
 
     # -- messages

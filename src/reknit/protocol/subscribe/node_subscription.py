@@ -17,7 +17,7 @@ from reknit.protocol.subscribe.inputs import (
     SubscriptionOptions,
 )
 from reknit.protocol.subscribe.outcome_buffer import OutcomeBuffer
-from reknit.wire.messages import Credit, Held, Start, Subscribe, Subscribed, Unsubscribed
+from reknit.wire.messages import HELD_MAX, Credit, Held, Holding, Start, Subscribe, Subscribed, Unsubscribed
 
 
 class NodeSubscription:
@@ -57,6 +57,9 @@ class NodeSubscription:
     def subscribe(self, start: Start, held: list[Held]) -> None:
         """Ask the node for the subscription."""
         options = self.options
+        while len(held) > HELD_MAX:
+            self.emit(SendToNode(Holding(options.sub, held[:HELD_MAX])))
+            held = held[HELD_MAX:]
         self.emit(
             SendToNode(
                 Subscribe(

@@ -97,6 +97,21 @@ class OutcomeBuffer:
             if (row.topic, row.source) == series and Outcome(row.outcome).is_final
         )
 
+    def end_again(self, series: Series, start: int, stop: int) -> bool:
+        """Events that ended came again: say their outcomes that were sent once more. Returns whether there were some.
+
+        The node may have got them before the events, from another node, and ignored them.
+        """
+        rows = [
+            msgspec.structs.replace(row, start=max(row.start, start), stop=min(row.stop, stop))
+            for message in self._unconfirmed
+            for row in message.rows
+            if (row.topic, row.source) == series and row.start < stop and row.stop > start
+        ]
+        again = _final(rows)
+        self._rows += again
+        return bool(again)
+
     def release_again(self, given_back: Iterable[tuple[Series, SeqSet]]) -> None:
         """Release events that were given back and that none of those rows is about."""
         known: dict[Series, SeqSet] = {}

@@ -254,6 +254,8 @@ class Subscriber:
             self._held.repeat(series, batch.first, batch.stop)
             known = self._held.held_of(series).union(self.node.outcomes.ended_of(series))
             ranges = known.missing(batch.first, batch.stop)
+            if self.node.outcomes.end_again(series, batch.first, batch.stop):
+                self.flush()
         if ranges:
             self._progress.advance(series, ranges[-1][1])
         return [batch.cut(low, high) for low, high in ranges]

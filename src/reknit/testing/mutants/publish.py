@@ -65,7 +65,7 @@ MUTANTS: Final = (
     Mutant(
         name="gap-not-asked",
         module=INTAKE,
-        old="            self._send(peer, Expect(source, expected))",
+        old="            self._send(peer, Expect(head.source, expected))",
         new="            pass",
         breaks="a node asks for events that it misses",
     ),
