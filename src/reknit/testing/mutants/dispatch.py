@@ -12,6 +12,7 @@ PUMP: Final = f"{ROOM}.delivery_pump"
 SETTLEMENT: Final = f"{ROOM}.settlement"
 RECORDER: Final = f"{ROOM}.outcome_recorder"
 UNSETTLED: Final = f"{ROOM}.unsettled"
+RESUMPTION: Final = f"{ROOM}.resumption"
 SUBSCRIBERS: Final = f"{ROOM}.subscribers"
 STATE: Final = f"{ROOM}.state"
 LEASES: Final = f"{ROOM}.leases"
@@ -72,16 +73,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="attempts-forgotten",
-        module=SUBSCRIBERS,
-        old="queue.resume(self._state.end, ended, account.tallies)",
-        new="queue.resume(self._state.end, ended, {})",
+        module=RESUMPTION,
+        old="queue.resume(state.end, ended_of(account), account.tallies)",
+        new="queue.resume(state.end, ended_of(account), {})",
         breaks="attempts are counted across connections and restarts",
     ),
     Mutant(
         name="ended-events-come-again",
-        module=SUBSCRIBERS,
-        old="        ended = {series: account.ended(series) for series in account.ends}",
-        new="        ended: dict[Series, SeqSet] = {}",
+        module=RESUMPTION,
+        old="        seqs = account.ended(series)",
+        new="        seqs = SeqSet()",
         breaks="an event does not come again after its outcome was stored",
     ),
     Mutant(

@@ -54,8 +54,8 @@ MUTANTS: Final = (
     Mutant(
         name="known-name-counts-as-new",
         module=QUOTAS,
-        old="request.name not in self._ledger.accounts",
-        new='request.name != ""',
+        old="bool(name) and name not in self._ledger.accounts",
+        new="bool(name)",
         breaks="a durable subscriber whose identity is at its quota can come back",
         simulation="fabric",
     ),
