@@ -133,6 +133,17 @@ def test_forgotten_subscriber_is_owed_nothing(url: str, after_leaving: bool) -> 
     run(program())
 
 
+def test_a_subscriber_without_a_name_is_forgotten_at_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def program() -> None:
+        async with reknit.connect(url) as session, session.subscribe("a") as events:
+            await events.forget()
+            await session.publish("a", b"1")
+            assert await taken(events, 1) == [b"1"]
+
+    run(program())
+    assert caplog.messages == []
+
+
 def test_misuse_is_told_to_the_caller(url: str) -> None:
     async def program() -> None:
         async with reknit.connect(url) as session:

@@ -46,6 +46,7 @@ class Housekeeping:
         self._timer_at = float("inf")
         self._chores_at = 0.0
         self._is_turn_due = False
+        self._is_look_due = False
         self._is_stopped = False
         self._saving: asyncio.Task[None] | None = None
 
@@ -65,7 +66,13 @@ class Housekeeping:
             await asyncio.gather(self._saving, return_exceptions=True)
 
     def reschedule(self) -> None:
-        """The machines ran: tick them when they are due next."""
+        """The machines ran: tick them when they are due next, which is found out once they have nothing to do."""
+        if not self._is_look_due and not self._is_stopped:
+            self._is_look_due = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_look_due = False
         due = self._core.next_deadline()
         if due is not None and due < self._timer_at and not self._is_stopped:
             self._schedule(due)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -20,6 +21,7 @@ from reknit.testing.publishers import PublisherProgram
 from reknit.testing.shrink import replay_settings
 from reknit.testing.subscribers import LEAVE_S, SubscriberProgram
 from reknit.testing.world import Parts, World
+from reknit.topic import Pattern
 
 __all__ = ["Parts", "Simulation", "Verdict", "run"]
 
@@ -249,11 +251,22 @@ class Simulation:
         return [program for program in self.programs if not program.is_done and not self._may_wait(program)]
 
     def _may_wait(self, program: Program) -> bool:
-        """Whether a publisher may wait for ever: for a subscriber that left, and whose node was never told so."""
-        if not self.plan.queue_events_max or self.plan.overflow != "withhold":
+        """Whether a publisher may wait for ever: for a durable subscriber that left, and whose node was never told so.
+
+        That is what an operator chooses with `overflow = "withhold"`: the queue is full, and nobody empties it.
+        """
+        events_max = self.plan.queue_events_max
+        if not events_max or self.plan.overflow != "withhold" or not isinstance(program, PublisherProgram):
             return False
-        gone = any(one.is_retired and one.node == program.node for one in self.subscribers)
-        return gone and isinstance(program, PublisherProgram)
+        [ledger] = [node.journal.ledger for node in self.nodes if node.name == program.node]
+        waiting: Counter[str] = Counter()
+        for row in ledger.rows():
+            waiting[row.subscriber] += row.in_flight
+        return any(
+            one.is_retired and Pattern(one.pattern).matches(program.topic) and waiting[one.name] >= events_max
+            for one in self.subscribers
+            if one.node == program.node
+        )
 
     def _judge_rest(self) -> None:
         for node in self.nodes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -330,8 +331,11 @@ def test_a_payload_goes_through_untouched(url: str) -> None:
     run(program())
 
 
-def test_a_generated_response_that_nobody_waits_for_is_a_dead_letter(tmp_path: Path) -> None:
-    """On disk: the letter is written together with the response."""
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_generated_response_that_nobody_waits_for_is_a_dead_letter(
+    tmp_path: Path, is_watched: bool
+) -> None:
+    """On disk: the letter is written together with the response. Somebody who observes all topics changes nothing."""
     node = NodeSettings(name="test", listen=ANY_PORT.listen, data_dir=tmp_path / "data")
     request = Attributes(
         id=IdMaker()(),
@@ -343,7 +347,10 @@ def test_a_generated_response_that_nobody_waits_for_is_a_dead_letter(tmp_path: P
     )
 
     async def program(url: str) -> None:
-        async with reknit.connect(url) as session:
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(reknit.connect(url))
+            if is_watched:
+                await stack.enter_async_context(session.subscribe("up/**"))
             await session.publish_event(request, b"open")
             dead = {letter.topic: letter for letter in await letters(session, 2)}
             assert set(dead) == {DOORS.topic, request.source.topic}

@@ -89,14 +89,23 @@ def test_rejected_and_modified_go_back_and_not_on(client: Client, react: str, ou
     assert sum(counts(found)) == 1
 
 
-def test_a_rejection_brings_its_condition_back(client: Client) -> None:
-    receivers(client, "balanced/a", "reject")
+@pytest.mark.parametrize("name", ["amqp:not-found", "amqp:not-allowed", "app:bad", "com.example:order:odd"])
+def test_a_rejection_brings_its_condition_back(client: Client, name: str) -> None:
+    def reject(message: Any, delivery: Any) -> None:
+        delivery.local.condition = proton.Condition(name, "no: such order")
+        delivery.update(proton.Delivery.REJECTED)
+        delivery.settle()
+
+    client.receiver("balanced/a", react=reject)
     sent = client.sender("balanced/a").send(b"x")
     assert sent.outcome == "rejected"
-    assert (sent.condition.name, sent.condition.description) == ("amqp:not-found", "no such order")
+    assert (sent.condition.name, sent.condition.description) == (name, "no: such order")
 
 
-@pytest.mark.parametrize(("react", "fields"), [("modify", (True, False)), ("undeliverable", (False, True))])
+@pytest.mark.parametrize(
+    ("react", "fields"),
+    [("modify", (True, False)), ("undeliverable", (False, True)), ("settle", (True, False))],
+)
 def test_modified_brings_its_fields_back(client: Client, react: str, fields: tuple[bool, bool]) -> None:
     receivers(client, "balanced/a", react)
     sent = client.sender("balanced/a").send(b"x")

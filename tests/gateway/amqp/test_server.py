@@ -325,12 +325,13 @@ def test_outcomes_of_a_durable_receiver_are_in_the_ledger(node: Node) -> None:
 
 
 def test_a_released_or_failed_message_comes_again_with_its_count(client: Client) -> None:
-    reactions = iter(["release", "modify", "accept"])
+    reactions = iter(["release", "modify", "settle", "accept"])
     receiver = client.receiver("plant/temp", react=lambda message, delivery: say(delivery, next(reactions)))
     client.sender("plant/temp").send(b"x")
-    assert receiver.wait(3) == [b"x"] * 3
+    assert receiver.wait(4) == [b"x"] * 4
     assert receiver.messages[0].delivery_count == 0
     assert receiver.messages[2].delivery_count > 0
+    assert receiver.messages[3].delivery_count > receiver.messages[2].delivery_count
 
 
 def test_settled_messages_leave_nothing_behind(node: Node, client: Client) -> None:

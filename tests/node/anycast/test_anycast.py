@@ -19,6 +19,7 @@ from reknit.client.session import Session, connect
 from reknit.errors import Modified, Rejected, Released, Undelivered
 from reknit.event import Event
 from reknit.outcome import Outcome
+from reknit.protocol.anycast.window import FIRST
 from tests.node.node_processes import (
     ALL,
     NEAR,
@@ -205,6 +206,28 @@ def test_one_released_event_does_not_drag_its_batch_along(tmp_path: Path) -> Non
                         batch.accept()
                         assert await published is Outcome.ACCEPTED
                     assert log == [("b1", 501)]
+
+    run(test)
+
+
+def test_a_fast_and_a_slow_worker_get_what_they_can_do(tmp_path: Path) -> None:
+    """On two nodes. A slow worker holds no more than its first window."""
+
+    async def test() -> None:
+        with fabric(tmp_path, "ab") as made:
+            log: Log = []
+            slow: list[Event] = []
+            async with (
+                connect(made.url("a")) as session,
+                subscribing(made, log, ORDERS, a1=slow.append, a2=accept, b1=accept),
+            ):
+                published = resending(session, ORDERS).publish_many([b"x"] * 1000)
+                await until(lambda: len({seq for name, seq in log if name != "a1"}) + len(slow) == 1000)
+                assert len(slow) == FIRST
+                assert {name for name, _ in log} == {"a1", "a2", "b1"}
+                for event in slow:
+                    event.accept()
+                assert await published is Outcome.ACCEPTED
 
     run(test)
 

@@ -93,7 +93,7 @@ class Answering:
         self._outcome = outcome
         self.count = 0
         self.receiver: GatewayReceiver = made.anycast.receiver("orders/**", self._take, name=outcome.name)
-        self.receiver.credit(2 * RE_FORWARDS)
+        self.receiver.credit(4 * RE_FORWARDS)
 
     def _take(self, batch: Batch, attempt: int) -> None:
         self.count += batch.count

@@ -129,12 +129,19 @@ class Mesh:
         self._collect(name[0])
 
     def offer(
-        self, name: str, count: int = 1, mode: str = "closest", resend: bool = True, keeps: bool = False
+        self,
+        name: str,
+        count: int = 1,
+        mode: str = "closest",
+        resend: bool = True,
+        keeps: bool = False,
+        attempts_max: int = 0,
     ) -> None:
         batch = Batch.build(SOURCE, TOPIC, self._next, [b"x"] * count, time_us=0)
         self._next = batch.stop
         self.journal.append(batch)
-        self.nodes[name].anycast.receive(OfferEvents(batch, mode, resend, keeps=keeps), HERE, self.now)
+        offered = OfferEvents(batch, mode, resend, keeps=keeps, attempts_max=attempts_max)
+        self.nodes[name].anycast.receive(offered, HERE, self.now)
         self._collect(name)
 
     def send(self, name: str, count: int = 1, mode: str = "closest", resend: bool = True) -> str:

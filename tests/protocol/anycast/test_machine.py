@@ -313,16 +313,51 @@ def test_one_released_event_does_not_drag_its_batch_along() -> None:
     mesh = alone(None, ACC)
     mesh.offer("a", 100)
     mesh.say("a1", REL, 50, 51)
-    assert mesh.tries == [("a1", 1, 101), ("a2", 50, 51)]
-    mesh.say("a1", ACC, 1, 101)
-    assert [(fate.start, fate.stop) for fate in mesh.fates] == [(50, 51), (1, 50), (51, 101)]
+    assert mesh.tries == [("a1", 1, 51), ("a2", 51, 101), ("a2", 50, 51)]
+    mesh.say("a1", ACC, 1, 51)
+    assert [(fate.start, fate.stop) for fate in mesh.fates] == [(51, 101), (50, 51), (1, 50)]
     assert mesh.records() == 0
 
 
 def test_an_outcome_that_comes_twice_counts_once() -> None:
     mesh = alone([ACC, ACC, REL], ACC)
     assert mesh.send("a", 10) == "ACCEPTED"
-    assert mesh.tried == ["a1"]
+    assert mesh.tries == [("a1", 1, 6), ("a2", 6, 11)]
+
+
+@pytest.mark.parametrize("mode", ["balanced", "closest"])
+def test_a_burst_is_shared_in_one_range_for_each(mode: str) -> None:
+    mesh = alone(None, None, None)
+    mesh.offer("a", 100, mode)
+    assert mesh.tries == [("a1", 1, 35), ("a2", 35, 68), ("a3", 68, 101)]
+
+
+def test_a_burst_goes_first_to_those_who_have_less_in_hand() -> None:
+    mesh = alone(None, None)
+    mesh.offer("a", 60, "balanced")
+    mesh.say("a1", ACC, 1, 31)
+    mesh.tries.clear()
+    mesh.offer("a", 50, "balanced")
+    assert mesh.tries == [("a1", 61, 101), ("a2", 101, 111)]
+
+
+def test_a_burst_is_shared_with_other_nodes() -> None:
+    mesh = Mesh("ab")
+    mesh.subscribe("a1", None)
+    mesh.subscribe("b1", None)
+    mesh.run()
+    mesh.offer("a", 101, "balanced")
+    mesh.run()
+    assert sorted(mesh.tries) == [("a1", 1, 52), ("b1", 52, 102)], "the cost of the link counts as one event"
+
+
+def test_closest_shares_a_burst_with_nobody_farther_away() -> None:
+    mesh = Mesh("ab")
+    mesh.subscribe("a1", None)
+    mesh.subscribe("b1", None)
+    mesh.run()
+    mesh.offer("a", 100, "closest")
+    assert mesh.tries == [("a1", 1, 101)]
 
 
 def test_a_batch_is_cut_to_the_credit_of_each() -> None:
@@ -405,6 +440,29 @@ def test_a_node_that_keeps_events_retries_those_that_all_released() -> None:
         mesh.tick(1.0)
     assert [fate.outcome for fate in mesh.fates] == [ACC]
     assert mesh.records() == 0
+
+
+@pytest.mark.parametrize("where", ["a1", "b1"])
+def test_an_event_that_fails_as_often_as_it_may_ends(where: str) -> None:
+    mesh = Mesh("ab")
+    mesh.subscribe(where, MOD)
+    mesh.run()
+    mesh.offer("a", 5, keeps=True, attempts_max=3)
+    for _ in range(40):
+        mesh.run()
+        mesh.tick(1.0)
+    assert mesh.tries == [(where, 1, 6)] * 3
+    assert [(fate.start, fate.stop, fate.outcome, fate.attempts) for fate in mesh.fates] == [(1, 6, MOD, 3)]
+    assert mesh.records() == 0
+
+
+def test_a_release_is_no_failed_attempt() -> None:
+    answers = iter([MOD, REL, REL, REL, ACC])
+    mesh = alone(lambda start, stop: [next(answers)])
+    mesh.offer("a", keeps=True, attempts_max=2)
+    for _ in range(60):
+        mesh.tick(1.0)
+    assert [fate.outcome for fate in mesh.fates] == [ACC]
 
 
 def test_a_node_that_keeps_events_retries_those_that_all_behind_a_neighbour_released() -> None:
@@ -526,7 +584,9 @@ def test_every_event_ends_once_and_is_accepted_whenever_someone_accepts(seed: in
         mesh.tries.clear()
         outcome = mesh.send(rng.choice(names), rng.randint(1, 5), mode)
         assert outcome == ("ACCEPTED" if ACC in answers else "RELEASED")
-        assert len(set(mesh.tried)) == len(mesh.tried), "nobody is tried twice"
+        tries = [(name, seq) for name, start, stop in mesh.tries for seq in range(start, stop)]
+        assert len(set(tries)) == len(tries), "nobody is tried twice"
         if outcome == "RELEASED":
-            assert len(mesh.tried) == len(answers), "everybody is tried"
+            events = {seq for _, seq in tries}
+            assert len(tries) == len(answers) * len(events), "everybody is tried"
     assert mesh.records() == 0

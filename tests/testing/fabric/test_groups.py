@@ -16,6 +16,7 @@ from reknit.client.session import Session
 from reknit.config import Config, MulticastSettings
 from reknit.environment import open_datagram_socket
 from reknit.protocol.multicast.effects import DeliverBatch, GroupEffect, LostEvents
+from reknit.seqset import SeqSet
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.plan import FabricPlan, GroupNetwork
 from reknit.testing.fabric.run import run
@@ -89,8 +90,10 @@ def test_events_that_do_not_come_to_the_node_are_noticed(monkeypatch: pytest.Mon
     assert any("group_events_are_stored" in problem for problem in run(3, plan=PLAN).problems)
 
 
-def test_events_that_the_node_refuses_are_logged_also_later_ones(caplog: pytest.LogCaptureFixture) -> None:
-    async def main(fabric: Fabric) -> None:
+def test_events_that_the_node_refuses_are_logged_and_lost_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(fabric: Fabric) -> list[SeqSet]:
         node = await fabric.start_node("a")
         host = fabric.host("robot")
         host.step_clock(1e6)  # the node takes no events from the future
@@ -103,11 +106,13 @@ def test_events_that_the_node_refuses_are_logged_also_later_ones(caplog: pytest.
                     await asyncio.sleep(0.5)
 
         await host.run(send())
+        return list(node.node.journal.ledger.skipped.values())
 
     with Fabric(seed=7) as fabric, caplog.at_level(logging.ERROR, logger="reknit.group"):
-        fabric.run(main(fabric))
-    logged = [int(record.getMessage().split()[0]) for record in caplog.records]
-    assert logged == [1, 2, 4, 8, 16]
+        lost = fabric.run(main(fabric))
+    logged = [record.getMessage().split()[0] for record in caplog.records if record.name == "reknit.group"]
+    assert logged == ["1", "2", "4", "8", "16"]
+    assert lost == [SeqSet.from_ranges([(1, 21)])]
 
 
 def test_datagrams_are_lost_copied_and_held_back() -> None:

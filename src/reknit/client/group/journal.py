@@ -20,9 +20,10 @@ from reknit.batch import Batch
 from reknit.client.message_router import MessageRouter
 from reknit.connection.publish_driver import PublishDriver
 from reknit.errors import LocalError, NotConnected, Refused, ReknitError
+from reknit.outcome import Code
 from reknit.protocol.machine import Connected, Disconnected
 from reknit.protocol.publish import publisher as machines
-from reknit.wire.messages import Ack, Expect
+from reknit.wire.messages import Ack, Expect, Refuse
 
 log = logging.getLogger("reknit.group")
 
@@ -93,6 +94,8 @@ class GroupSourcePublisher:
         if isinstance(message, Connected) and not self._has_begun:
             self._connected = message
             self._journal.ask_for(self, message)
+        elif isinstance(message, Refuse) and message.code == Code.INVALID_ARGUMENT:
+            self._pass_over(message)
         elif isinstance(message, Expect) and self._first_held(message.seq) > message.seq:
             self._wait_for_others(message.seq)
         elif self._driver.error is None:
@@ -103,6 +106,14 @@ class GroupSourcePublisher:
         if self._connected is connected and self._driver.error is None:
             self._connected = None
             self._driver.receive(connected)
+
+    def _pass_over(self, refused: Refuse) -> None:
+        """Events are dead letters at the node, such as those with a time in the future. Later ones must not wait."""
+        if self._driver.error is None:
+            error = Refused(refused.code, refused.text)
+            self._not_stored(self._driver.machine.pass_over(refused.stop), error)
+            self._driver.perform()
+            self._journal.skip(self, refused.start, refused.stop)
 
     # -- gaps
 

@@ -12,6 +12,7 @@ from reknit.client.options import PublisherOptions
 from reknit.config import Config
 from reknit.connection.deadline_timer import NEVER, DeadlineTimer
 from reknit.connection.publish_driver import PublishDriver
+from reknit.protocol.machine import earliest
 from reknit.protocol.publish.heartbeat import Heartbeats
 from reknit.protocol.publish.publisher import RESEND_S
 from reknit.protocol.recovery.cache import CacheBounds, MemoryCache
@@ -117,7 +118,7 @@ class PublisherRecovery:
         if resend_at is None and self._resends and machine.unacked:
             resend_at = now + RESEND_S
         heartbeat_at = None if self._heartbeats is None else self._heartbeats.next_deadline()
-        due = min((at for at in (resend_at, heartbeat_at) if at is not None), default=None)
+        due = earliest((resend_at, heartbeat_at))
         if due is not None:
             self._timer.set(due, now)
 

@@ -55,6 +55,7 @@ class Subscription:
             takes_streams=options.streams,
         )
         self._router = router
+        self._name = options.name
         self._auto_accept = options.auto_accept
         self._queue = DeliveryQueue()
         self._streams = IncomingStreams(router.connection, sub, config.anycast.stream_window_bytes)
@@ -116,7 +117,12 @@ class Subscription:
         await self._driver.wait_until(lambda: self._queue.error is not None, complaint)
 
     async def forget(self) -> None:
-        """Delete a durable subscription: the node retains nothing for it. Returns when that is durable."""
+        """Delete a durable subscription: the node retains nothing for it. Returns when that is durable.
+
+        For a subscription without a name the node retains nothing anyway.
+        """
+        if not self._name:
+            return
         await self._settlement.settle_all()
         self._router.add_subscription(self)  # it may have left before
         self._driver.unsubscribe(forget=True)

@@ -51,7 +51,7 @@ from reknit.protocol.anycast.inputs import (
 )
 from reknit.protocol.anycast.machine import AnycastLimits, AnycastMachine
 from reknit.protocol.dispatch.inputs import PeerBlocked
-from reknit.protocol.machine import MadeDurable, NextTurn, Peer, PeerLeft
+from reknit.protocol.machine import MadeDurable, NextTurn, Peer, PeerLeft, earliest
 from reknit.protocol.routing.routes import Routes
 from reknit.protocol.streams.inputs import PathAssigned, PathReleased, UpstreamGone
 from reknit.seqset import SeqSet
@@ -254,8 +254,7 @@ class NodeAnycast:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        due = (self.machine.next_deadline(), self.writer.next_deadline())
-        return min((at for at in due if at is not None), default=None)
+        return earliest((self.machine.next_deadline(), self.writer.next_deadline()))
 
     def perform(self, now: float) -> None:
         """Perform the machine's effects, write the outcomes, and tell those that are durable."""

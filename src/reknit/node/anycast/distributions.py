@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reknit.config import Config
+from reknit.config import Config, TopicSettings
 from reknit.errors import InvalidConfig
 from reknit.topic import Pattern
 
@@ -21,7 +21,7 @@ class Distributions:
         self.is_on = bool(self._rules)
         """Whether there is any such rule."""
         self.patterns = [rule.pattern for rule in self._rules]
-        self._known: dict[str, str] = {}
+        self._known: dict[str, TopicSettings] = {}
 
     def _check(self) -> None:
         """A rule's account covers all topics of its pattern: no other rule may take some of them out."""
@@ -36,14 +36,19 @@ class Distributions:
 
     def of(self, topic: str) -> str:
         """How a topic is distributed."""
-        if not self.is_on:
-            return JOURNAL
-        mode = self._known.get(topic)
-        if mode is None:
+        return self._rule(topic).distribution if self.is_on else JOURNAL
+
+    def attempts_max(self, topic: str) -> int:
+        """After how many failed attempts an event that nobody waits for becomes a dead letter; 0: never."""
+        return self._rule(topic).attempts_max or self._config.dispatch.attempts_max
+
+    def _rule(self, topic: str) -> TopicSettings:
+        rule = self._known.get(topic)
+        if rule is None:
             if len(self._known) >= self._config.limits.subscriptions_max:
                 self._known.clear()
-            mode = self._known[topic] = self._config.topic(topic).distribution
-        return mode
+            rule = self._known[topic] = self._config.topic(topic)
+        return rule
 
     def of_all(self, pattern: Pattern) -> str:
         """How all topics that match are distributed."""

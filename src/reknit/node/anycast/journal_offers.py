@@ -91,5 +91,12 @@ class JournalOffers:
             ranges = self._ledger.owed(series, *ranges[0])
         for start, stop in ranges:
             self._ledger.start(batch.position, series, start, stop)
-            offered = OfferEvents(batch.cut(start, stop), mode, resend, keeps=keeps, deadline=deadline)
+            offered = OfferEvents(
+                batch.cut(start, stop),
+                mode,
+                resend,
+                keeps=keeps,
+                deadline=deadline,
+                attempts_max=self._distributions.attempts_max(batch.topic),
+            )
             self._paths.give(offered, HERE)

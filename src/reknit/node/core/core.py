@@ -55,7 +55,7 @@ from reknit.protocol.effects import (
     Send,
     Withhold,
 )
-from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft
+from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft, earliest
 from reknit.protocol.publish.admission import IsOfNode, Refusal
 from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.publish.intake import Intake
@@ -288,7 +288,7 @@ class Core:
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
         machines = (self.intake, self.dispatch, self.responses, self.recovery, self.parts)
-        return min((at for one in machines if (at := one.next_deadline()) is not None), default=None)
+        return earliest([machine.next_deadline() for machine in machines])
 
     def next_turn(self, now: float) -> None:
         """Others ran meanwhile: continue what would have taken too long in one turn."""
@@ -343,7 +343,9 @@ class Core:
             if self.dead_letters.is_full and not self.intake.is_full:
                 self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
             # Deliveries come before acknowledgements: a subscriber waits for its event.
-            effects: list[Effect] = [*self.dispatch.take_effects(), *self.intake.take_effects()]
+            effects: list[Effect] = []
+            effects += self.dispatch.take_effects()
+            effects += self.intake.take_effects()
             effects += self.responses.take_effects()
             if not effects:  # heartbeats and losses come after the events before them
                 effects += self.recovery.take_effects(now)
@@ -389,10 +391,11 @@ class Core:
                 self.recovery.perform(effect, now)
 
     def _is_awaited(self, topic: str) -> bool:
-        """Whether a topic has a subscriber: here, on another node, or a durable one that is away."""
+        """Whether a topic has a subscriber of its own here, which may be away, or any subscriber on another node."""
         if self.dispatch.has_subscriber(topic) or self._is_elsewhere(topic):
             return True
-        return any(account.pattern.matches(topic) for account in self.journal.ledger.accounts.values())
+        accounts = self.journal.ledger.accounts.values()
+        return any(account.pattern.is_topic and account.pattern.matches(topic) for account in accounts)
 
     def _serves(self, peer: Peer, sub: int) -> bool:
         """Whether a subscription is to exactly one topic, as that of a service is; others only observe."""

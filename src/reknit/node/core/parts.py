@@ -7,7 +7,6 @@ receiver. After every input the core performs effects in this order, until there
     dispatch    deliveries to subscribers, which wait for their events
     intake      appends and acknowledgements
     responses   answers to requests that nobody answers
-    recovery    answers to recovery requests, losses, storage acks, and heartbeats after the events before them
     recovery    answers from the journal and other caches, losses, heartbeats: after the events before them
     links       messages about routes, events for neighbours, outcomes for neighbours
     anycast     deliveries to subscribers that share events, events for neighbours, outcomes for publishers
@@ -23,7 +22,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from reknit.protocol.anycast import inputs as anycast
-from reknit.protocol.machine import Peer
+from reknit.protocol.machine import Peer, earliest
 from reknit.protocol.routing import routes
 from reknit.protocol.streams import inputs as streams
 from reknit.wire.streams import Abort, Piece, Room
@@ -128,5 +127,4 @@ class Parts:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        due = [part.next_deadline() for part in self._parts.values()]
-        return min((at for at in due if at is not None), default=None)
+        return earliest([part.next_deadline() for part in self._parts.values()])

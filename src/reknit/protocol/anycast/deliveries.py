@@ -65,6 +65,7 @@ class Deliveries:
             deadline=message.deadline,
             attempts_before=message.attempts,
             is_stream=bool(head.flags & FLAG_STREAM),
+            attempts_max=message.attempts_max,
         )
         delivery = AnycastDelivery(
             terms=terms,
@@ -147,7 +148,7 @@ class Deliveries:
         if delivery.join is not None:
             fate = self._fate(delivery, outcome, code, text, node, path)
             self._finish_copy(delivery, delivery.join, fate, now)
-        elif delivery.terms.keeps and outcome in (Outcome.RELEASED, Outcome.MODIFIED):
+        elif delivery.terms.keeps and _is_tried_again(delivery, outcome):
             self.held_bytes -= delivery.size
             self.parked.add(delivery, now)
         else:
@@ -200,3 +201,8 @@ class Deliveries:
             self.parked.removed()
         elif delivery.upstream == HERE:
             self.held_bytes -= delivery.size
+
+
+def _is_tried_again(delivery: AnycastDelivery, outcome: Outcome) -> bool:
+    """Whether there is another attempt at a delivery that nobody waits for."""
+    return outcome == Outcome.RELEASED or (outcome == Outcome.MODIFIED and delivery.fail())

@@ -79,6 +79,8 @@ class DeliveryTerms(msgspec.Struct, frozen=True):
     """How many subscribers got the events before they came to this node."""
     is_stream: bool = False
     """The payload follows in chunks: only some paths take that."""
+    attempts_max: int = 0
+    """With `keeps`: after how many failed attempts the events end; 0: never."""
 
 
 class AnycastDelivery(msgspec.Struct, eq=False):
@@ -101,6 +103,8 @@ class AnycastDelivery(msgspec.Struct, eq=False):
     sent_at: float = 0.0
     attempts: int = 0
     """How many subscribers got it, through this node."""
+    failed: int = 0
+    """How many attempts failed or are in doubt. A restart of the node begins anew."""
     rounds: int = 0
     """How often everybody released it."""
     parent: AnycastDelivery | None = None
@@ -123,6 +127,11 @@ class AnycastDelivery(msgspec.Struct, eq=False):
     @property
     def count(self) -> int:
         return self.stop - self.start
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether it goes where the load is lowest; else to the nearest, or to all."""
+        return self.terms.mode == "balanced"
 
     @property
     def is_waiting(self) -> bool:
@@ -178,6 +187,11 @@ class AnycastDelivery(msgspec.Struct, eq=False):
     def count_attempts(self, attempts: int) -> None:
         """A neighbour reports how many subscribers got it there."""
         self.attempts += attempts
+
+    def fail(self) -> bool:
+        """An attempt failed, or is in doubt. False if there may be no further attempt."""
+        self.failed += 1
+        return not 0 < self.terms.attempts_max <= self.failed
 
     def join_attempts(self, attempts: int) -> None:
         """All its copies have ended, after this many attempts."""
@@ -252,6 +266,7 @@ class AnycastDelivery(msgspec.Struct, eq=False):
             state=self.state,
             sent_at=self.sent_at,
             attempts=self.attempts,
+            failed=self.failed,
             rounds=self.rounds,
             parent=self.parent,
             join=self.join,

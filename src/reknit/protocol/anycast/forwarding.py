@@ -9,8 +9,10 @@ from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.anycast.inputs import DeliverLocally, ForwardToNeighbour
 from reknit.protocol.anycast.joined_outcomes import JoinedOutcomes
 from reknit.protocol.anycast.path import Path
-from reknit.protocol.anycast.paths import Paths, rank
-from reknit.protocol.anycast.queues import Queues, RoomQueues
+from reknit.protocol.anycast.paths import Candidate, Paths, shares_of
+from reknit.protocol.anycast.queues import Queues, RoomQueue, RoomQueues
+from reknit.protocol.anycast.sharing import portion
+from reknit.protocol.anycast.window import PATIENCE_S
 from reknit.topic import Pattern
 
 
@@ -21,6 +23,10 @@ class Forwarding:
         self._paths = paths
         self._deliveries = deliveries
         self._queues = RoomQueues()
+        self._full_since: dict[tuple[str, bool], float] = {}
+        """By topic (of events, or of streams) whose deliveries wait for room: since when nothing changed."""
+        self._waiting: int | None = None
+        """While a queue is emptied: how many events were in it."""
         self._sent = 0
 
     @property
@@ -30,10 +36,10 @@ class Forwarding:
 
     def waiting_streams(self, topic: str) -> list[AnycastDelivery]:
         """The streams of a topic that wait for room."""
-        return [delivery for delivery in self._queues.streams.get(topic, ()) if delivery.is_waiting]
+        return list(self._queues.streams.get(topic, ()))
 
     def forward(self, delivery: AnycastDelivery, now: float, has_waited: bool = False) -> None:
-        """Send it along the best path that has room; in parts, if the room is for a part."""
+        """Send it along the best paths that have room; in parts, if there are several or the room is for a part."""
         if delivery.terms.mode == "multicast":
             self._spread(delivery, now)
             return
@@ -41,16 +47,38 @@ class Forwarding:
         while rest is not None:
             delivery, rest = rest, None
             candidates = self._paths.candidates(delivery)
-            with_room = [candidate for candidate in candidates if candidate[3].room() > 0]
+            with_room = self._with_room(candidates, delivery)
             if not candidates:
                 self._deliveries.finish_without_path(delivery, now)
             elif not with_room:
                 self._queues.add(delivery, has_waited)
+                self._full_since.setdefault((delivery.topic, delivery.terms.is_stream), now)
             else:
-                path = min(with_room, key=rank)[3]
-                if (count := path.fit(delivery.count)) < delivery.count:
-                    rest = self._deliveries.split(delivery, delivery.start + count)
-                self._send(delivery, path, now)
+                rest = self._share(delivery, with_room, now)
+
+    def _with_room(
+        self, candidates: list[Candidate], delivery: AnycastDelivery
+    ) -> list[tuple[Candidate, int]]:
+        """The candidates that take at least one event of it now, and how many at most."""
+        is_balanced, waiting = delivery.is_balanced, self._waiting
+        found = [(candidate, candidate[3].room(is_balanced)) for candidate in candidates]
+        if is_balanced and waiting is not None:
+            paths = len(candidates)
+            found = [(one, min(room, portion(one[3], paths, waiting))) for one, room in found if room > 0]
+        return [(candidate, room) for candidate, room in found if room > 0]
+
+    def _share(
+        self, delivery: AnycastDelivery, with_room: list[tuple[Candidate, int]], now: float
+    ) -> AnycastDelivery | None:
+        """Send ranges of it along the best paths, as if each event chose for itself. Returns what has no room."""
+        rest: AnycastDelivery | None = delivery
+        for path, count in shares_of(delivery, with_room):
+            assert rest is not None, "paths get no more events than there are"
+            part, rest = rest, None
+            if count < part.count:
+                rest = self._deliveries.split(part, part.start + count)
+            self._send(part, path, now)
+        return rest
 
     def _send(self, delivery: AnycastDelivery, path: Path, now: float) -> None:
         self._sent += 1
@@ -133,16 +161,52 @@ class Forwarding:
         for topic in [topic for topic in queues if pattern is None or pattern.matches(topic)]:
             self._pump_topic(queues, topic, now)
 
-    def _pump_topic(self, queues: Queues, topic: str, now: float) -> None:
-        queue = queues.get(topic)
+    def _pump_topic(self, queues: Queues, topic: str, now: float, in_portions: bool = True) -> None:
+        queue = queues.get(topic, RoomQueue())
+        self._waiting = queue.events if in_portions else None
+        try:
+            is_empty = self._empty(queue, now)
+        finally:
+            self._waiting = None
+        key = topic, queues is self._queues.streams
+        if is_empty:
+            queues.pop(topic, None)
+            self._full_since.pop(key, None)
+        else:
+            self._full_since[key] = now
+
+    def _empty(self, queue: RoomQueue, now: float) -> bool:
+        """Send what waits, as far as there is room. True if nothing waits any more."""
         while queue:
-            delivery = queue.popleft()
+            delivery = queue.take()
             if not delivery.is_waiting:
                 continue
             candidates = self._paths.candidates(delivery)
-            if candidates and not any(candidate[3].room() > 0 for candidate in candidates):
-                queue.appendleft(delivery)
-                return
+            if candidates and not self._with_room(candidates, delivery):
+                queue.put(delivery, is_first=True)
+                return False
             delivery.select_again()
             self.forward(delivery, now, has_waited=True)
-        queues.pop(topic, None)
+        return True
+
+    # -- while all paths are full
+
+    def next_deadline(self) -> float | None:
+        """When full paths that settle nothing get more."""
+        return min(self._full_since.values()) + PATIENCE_S if self._full_since else None
+
+    def tick(self, now: float) -> None:
+        """Deliveries have waited for long: paths that settle nothing get more of them."""
+        for (topic, is_stream), since in list(self._full_since.items()):
+            if now >= since + PATIENCE_S:
+                self._full_since[topic, is_stream] = now
+                queues = self._queues.streams if is_stream else self._queues.events
+                self._grow_windows(queues, topic, now)
+                self._pump_topic(queues, topic, now, in_portions=False)
+
+    def _grow_windows(self, queues: Queues, topic: str, now: float) -> None:
+        first = next(iter(queues.get(topic, ())), None)
+        for candidate in self._paths.candidates(first) if first is not None else ():
+            window = candidate[3].credit.window
+            if window is not None and candidate[3].unsettled >= window.size:
+                window.grow(now)

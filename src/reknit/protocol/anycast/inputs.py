@@ -25,6 +25,8 @@ class OfferEvents(msgspec.Struct, frozen=True):
     deadline: float | None = None
     attempts: int = 0
     """How many subscribers got the events on other nodes."""
+    attempts_max: int = 0
+    """With `keeps`: after how many failed attempts the events end; 0: never."""
 
 
 class Attach(msgspec.Struct, frozen=True):

@@ -57,7 +57,7 @@ from reknit.protocol.anycast.inputs import (
 from reknit.protocol.anycast.orphans import Orphans
 from reknit.protocol.anycast.path import Path
 from reknit.protocol.anycast.paths import Paths, RouteTable
-from reknit.protocol.machine import Machine, Peer
+from reknit.protocol.machine import Machine, Peer, earliest
 from reknit.topic import Pattern
 from reknit.wire.links import Return
 from reknit.wire.messages import DispositionRow
@@ -182,14 +182,18 @@ class AnycastMachine:
             self._deliveries.expire(delivery)
         for delivery in self._deliveries.parked.due(now):
             self._forwarding.unpark(delivery, now)
+        self._forwarding.tick(now)
 
     def next_deadline(self) -> float | None:
-        """When the next delivery expires or is tried again."""
-        retry_at = self._deliveries.parked.next_deadline()
-        expires_at = self._deliveries.deadlines.next_deadline()
-        if retry_at is None or expires_at is None:
-            return expires_at if retry_at is None else retry_at
-        return min(retry_at, expires_at)
+        """When the next delivery expires or is tried again, or a path that settles nothing gets more."""
+        deliveries = self._deliveries
+        return earliest(
+            (
+                deliveries.parked.next_deadline(),
+                deliveries.deadlines.next_deadline(),
+                self._forwarding.next_deadline(),
+            )
+        )
 
     def take_effects(self) -> list[Effect]:
         """Return the effects, in order, and forget them."""
@@ -252,21 +256,25 @@ class AnycastMachine:
         path = self._paths.subscriber(key)
         if path is None:
             return
+        unsettled = path.unsettled
         for row in rows:
             for delivery in path.take((row.topic, row.source), row.start, row.stop):
                 outcome = Outcome.MODIFIED if row.outcome == Outcome.FAILED else row.outcome
                 fate = RangeOutcome(delivery.start, delivery.stop, outcome, row.code, row.text)
                 self._settle_one(delivery, path, fate, (), now)
+        path.settled(unsettled - path.unsettled, now)
         self._forwarding.pump(path, now)
 
     def _settle_neighbour(self, name: str, rows: list[Return], now: float) -> None:
         path = self._paths.neighbour(name)
         if path is None:
             return
+        unsettled = path.unsettled
         for row in rows:
             for delivery in path.take((row.topic, row.source), row.fate.start, row.fate.stop):
                 fate = msgspec.structs.replace(row.fate, start=delivery.start, stop=delivery.stop)
                 self._settle_one(delivery, path, fate, row.visited, now)
+        path.settled(unsettled - path.unsettled, now)
         self._forwarding.pump(path, now)
 
     def _settle_one(

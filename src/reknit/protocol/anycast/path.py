@@ -10,6 +10,7 @@ from typing import Literal
 
 from reknit.ledger import Series
 from reknit.protocol.anycast.delivery import AnycastDelivery
+from reknit.protocol.anycast.window import Window
 from reknit.protocol.machine import Peer
 from reknit.topic import Pattern
 
@@ -24,18 +25,22 @@ class CreditBalance:
     unit: CreditUnit
     granted: int = 0
     unsettled_bytes_max: int = UNLIMITED
+    window: Window | None = None
+    """Bounds the events that are unsettled, where the other side did not name a number and others could take them."""
     used: int = 0
     is_blocked: bool = False
     """The connection is full."""
 
-    def left(self, unsettled: int, unsettled_bytes: int) -> int:
+    def left(self, unsettled: int, unsettled_bytes: int, is_balanced: bool) -> int:
         """How many events the path takes now, at most. Where bytes count: any number while some credit is left."""
         if self.is_blocked or unsettled_bytes >= self.unsettled_bytes_max:
             return 0
-        if self.unit == "unsettled":
-            return max(0, self.granted - unsettled)
-        left = max(0, self.granted - self.used)
-        return left if self.unit == "events" or left == 0 else UNLIMITED
+        left = self.granted - (unsettled if self.unit == "unsettled" else self.used)
+        if self.unit == "bytes" and left > 0:
+            left = UNLIMITED
+        if is_balanced and self.window is not None:
+            left = min(left, self.window.size - unsettled)
+        return max(0, left)
 
     def grant(self, total: int) -> bool:
         """Set the total since the path was attached. True if it changed."""
@@ -167,19 +172,22 @@ class Path:
     def __iter__(self) -> Iterator[AnycastDelivery]:
         return iter(self._sent)
 
-    def room(self) -> int:
+    def room(self, is_balanced: bool = False) -> int:
         """How many events it takes now, at most; 0 if it is full."""
-        return self.credit.left(self._sent.events, self._sent.bytes)
-
-    def fit(self, count: int) -> int:
-        """How many of `count` events go along it at once. Only a credit in events splits a delivery."""
-        return min(count, self.room()) if self.credit.unit == "events" else count
+        return self.credit.left(self._sent.events, self._sent.bytes, is_balanced)
 
     def send(self, delivery: AnycastDelivery, number: int) -> None:
         """A delivery goes along it; numbers only rise."""
         self.last_used = number
         self.credit.use(delivery)
         self._sent.add(delivery)
+        if self.credit.window is not None:
+            self.credit.window.sent(delivery.sent_at)
+
+    def settled(self, count: int, now: float) -> None:
+        """It settled so many events."""
+        if count and self.credit.window is not None:
+            self.credit.window.settled(count, now, is_idle=not self._sent.events)
 
     def take(self, series: Series, start: int, stop: int) -> list[AnycastDelivery]:
         """Remove and return what of `[start, stop)` is unsettled. Deliveries that reach beyond it are split."""
@@ -210,7 +218,7 @@ class Path:
         if not self._backlog or self.room() <= 0:
             return None
         copy = self._backlog.popleft()
-        if (count := self.fit(copy.count)) < copy.count:
+        if (count := self.room()) < copy.count:
             self._backlog.appendleft(copy.split(copy.start + count))
         copy.select_again()
         return copy

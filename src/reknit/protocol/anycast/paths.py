@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.anycast.inputs import Attach
 from reknit.protocol.anycast.path import CreditBalance, Path
+from reknit.protocol.anycast.sharing import shares
+from reknit.protocol.anycast.window import FIRST_LINK, Window
 from reknit.protocol.machine import Peer
 from reknit.topic_index import TopicIndex
 
@@ -66,7 +68,9 @@ class Paths:
             key,
             message.name,
             is_neighbour=False,
-            credit=CreditBalance(message.unit, message.credit),
+            credit=CreditBalance(
+                message.unit, message.credit, window=Window() if message.unit == "bytes" else None
+            ),
             pattern=message.pattern,
             takes_streams=message.takes_streams,
         )
@@ -84,7 +88,7 @@ class Paths:
         """Add a neighbour."""
         assert name not in self._neighbours, "one link to a neighbour"
         self._ids += 1
-        credit = CreditBalance("unsettled", self._link_events, self._link_bytes)
+        credit = CreditBalance("unsettled", self._link_events, self._link_bytes, Window(FIRST_LINK))
         path = Path(self._ids, name, name, is_neighbour=True, credit=credit, takes_streams=True)
         self._neighbours[name] = path
 
@@ -158,3 +162,27 @@ def rank(candidate: Candidate) -> tuple[int, int, int, str, int]:
     """The best candidate is the lowest: by value, cost, least recent use, a node's name, age."""
     value, cost, used, path = candidate
     return value, cost, used, path.name if path.is_neighbour else "", path.id
+
+
+def shares_of(delivery: AnycastDelivery, with_room: list[tuple[Candidate, int]]) -> list[tuple[Path, int]]:
+    """The paths that get parts of a delivery, and how many events each. At least one path has room: the second number.
+
+    "closest" shares among the paths with the lowest cost alone; "balanced" among all, by how much each has in hand.
+    """
+    if len(with_room) == 1 or delivery.count == 1:
+        (*_, path), room = min(with_room, key=_rank_of)
+        return [(path, min(delivery.count, room))]
+    best: dict[int, tuple[Candidate, int]] = {}
+    for candidate, room in sorted(with_room, key=_rank_of):  # a neighbour may lead to several nodes
+        best.setdefault(candidate[3].id, (candidate, room))
+    if not delivery.is_balanced:
+        lowest = min(candidate[0] for candidate, _ in best.values())
+        best = {number: one for number, one in best.items() if one[0][0] == lowest}
+    loads = [candidate[0] for candidate, _ in best.values()]
+    rooms = [min(delivery.count, room) for _, room in best.values()]
+    counts = shares(loads, rooms, delivery.count)
+    return [(one[0][3], count) for one, count in zip(best.values(), counts, strict=True) if count]
+
+
+def _rank_of(found: tuple[Candidate, int]) -> tuple[int, int, int, str, int]:
+    return rank(found[0])

@@ -14,12 +14,44 @@ from reknit.protocol.anycast.delivery import AnycastDelivery
 STALE_MIN: Final = 64
 """At least this many ended deliveries may stay in the heap of deadlines."""
 
-Queues = dict[str, deque[AnycastDelivery]]
-"""By topic, in order."""
+
+class RoomQueue:
+    """Deliveries of one topic that wait for room, in order. Those that ended meanwhile are still in it."""
+
+    __slots__ = ("_deliveries", "events")
+
+    def __init__(self) -> None:
+        self._deliveries: deque[AnycastDelivery] = deque()
+        self.events = 0
+        """How many events wait, at most."""
+
+    def __bool__(self) -> bool:
+        return bool(self._deliveries)
+
+    def __iter__(self) -> Iterator[AnycastDelivery]:
+        return (delivery for delivery in self._deliveries if delivery.is_waiting)
+
+    def put(self, delivery: AnycastDelivery, is_first: bool) -> None:
+        """It waits behind all others, or before them."""
+        self.events += delivery.count
+        if is_first:
+            self._deliveries.appendleft(delivery)
+        else:
+            self._deliveries.append(delivery)
+
+    def take(self) -> AnycastDelivery:
+        """Remove and return the first."""
+        delivery = self._deliveries.popleft()
+        self.events -= delivery.count
+        return delivery
+
+
+Queues = dict[str, RoomQueue]
+"""By topic."""
 
 
 class RoomQueues:
-    """Deliveries that wait for room, by topic and in order. Those that ended meanwhile are skipped."""
+    """Deliveries that wait for room, by topic."""
 
     def __init__(self) -> None:
         self.events: Queues = {}
@@ -30,16 +62,12 @@ class RoomQueues:
         """Queue it. The rest of a delivery that has waited goes first, so that the order stays."""
         delivery.wait()
         queues = self.streams if delivery.terms.is_stream else self.events
-        queue = queues.setdefault(delivery.topic, deque())
-        if has_waited:
-            queue.appendleft(delivery)
-        else:
-            queue.append(delivery)
+        queues.setdefault(delivery.topic, RoomQueue()).put(delivery, is_first=has_waited)
 
     def __iter__(self) -> Iterator[AnycastDelivery]:
         for queues in (self.events, self.streams):
             for queue in queues.values():
-                yield from (delivery for delivery in queue if delivery.is_waiting)
+                yield from queue
 
 
 class ParkedDeliveries:

@@ -66,7 +66,7 @@ from reknit.protocol.dispatch.settlement import DispatchSettlement
 from reknit.protocol.dispatch.state import DispatchState, Effect
 from reknit.protocol.dispatch.subscribers import Subscribers
 from reknit.protocol.effects import Redeliver, Scan
-from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerLeft
+from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerLeft, earliest
 from reknit.protocol.ttl import overdue_of
 from reknit.records import Record, TopicPaused, TopicResumed
 from reknit.seqset import Range, SeqSet
@@ -200,7 +200,7 @@ class Dispatcher:
                 due.append(queue.retries.next_due())
         if self._sweep < self._sweep_to or self.subscribers.is_due:
             due.append(self._state.now)
-        return min((at for at in due if at is not None), default=None)
+        return earliest(due)
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""
@@ -225,8 +225,8 @@ class Dispatcher:
         return self._state.queues.by_key
 
     def has_subscriber(self, topic: str) -> bool:
-        """Whether a connected subscriber's pattern matches a topic."""
-        return bool(self._state.queues.matching(topic))
+        """Whether somebody is subscribed to just this topic. Others, with a wider pattern, only observe it."""
+        return any(queue.pattern.is_topic for queue in self._state.queues.matching(topic))
 
     def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """By connected durable subscriber: the events that its queue knows and that have not ended."""

@@ -177,6 +177,16 @@ class SourcePublisher:
         if self.state is PublisherState.FLOWING:
             self._effects.append(SendBytes(batch.data))
 
+    def pass_over(self, stop: int) -> int:
+        """The node will never take the events before `stop`: nobody waits for them. Returns how many these are."""
+        count = 0
+        while self.unacked and self.unacked[0].stop <= stop:
+            batch = self.unacked.popleft()
+            self.unacked_bytes -= batch.head.length
+            count += batch.count
+        self._effects.append(Confirm(stop))
+        return count
+
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """From the node, or about the connection to it. Raises for an input that no driver may give in this state."""
         state = TRANSITIONS.get((self.state, type(message)))

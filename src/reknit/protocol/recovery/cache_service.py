@@ -23,7 +23,7 @@ from typing import Final, assert_never
 from reknit.errors import InvalidTopic
 from reknit.outcome import Code
 from reknit.protocol.effects import Send
-from reknit.protocol.machine import Machine, Peer, PeerLeft
+from reknit.protocol.machine import Machine, Peer, PeerLeft, earliest
 from reknit.protocol.recovery.cache import total
 from reknit.protocol.recovery.cache_inputs import (
     AskRemote,
@@ -125,8 +125,7 @@ class CacheService:
 
     def next_deadline(self) -> float | None:
         """When a cache has been silent for too long, or is asked again."""
-        due = [search.next_deadline() for search in self._searches.values()]
-        return min((at for at in due if at is not None), default=None)
+        return earliest([search.next_deadline() for search in self._searches.values()])
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""

@@ -24,7 +24,7 @@ import msgspec
 from reknit.batch import Batch
 from reknit.delivery import RECOVERED
 from reknit.ledger import Series
-from reknit.protocol.machine import Machine, Peer
+from reknit.protocol.machine import Machine, Peer, earliest
 from reknit.protocol.recovery.cache import NO_SOURCE
 from reknit.protocol.recovery.held_series import HeldSeries, HoldLimits
 from reknit.protocol.recovery.history import History, Surveys
@@ -318,8 +318,7 @@ class Recovery:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due."""
-        due = (self._search.next_deadline(), self._surveys.next_deadline(), self._query_at)
-        return min((at for at in due if at is not None), default=None)
+        return earliest((self._search.next_deadline(), self._surveys.next_deadline(), self._query_at))
 
     def take_effects(self) -> list[Effect]:
         """Return the effects, in order, and forget them."""

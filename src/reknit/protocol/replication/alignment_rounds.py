@@ -22,7 +22,7 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.ledger import Series
-from reknit.protocol.machine import Machine, Peer
+from reknit.protocol.machine import Machine, Peer, earliest
 from reknit.protocol.recovery import alignment
 from reknit.protocol.recovery.alignment import (
     Alignment,
@@ -158,8 +158,7 @@ class AlignmentRounds:
 
     def next_deadline(self) -> float | None:
         """When a round is due, or an answer did not come in time."""
-        due = [self._due, self._search.next_deadline()]
-        return min((at for at in due if at is not None), default=None)
+        return earliest([self._due, self._search.next_deadline()])
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""

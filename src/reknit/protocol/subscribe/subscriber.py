@@ -25,7 +25,7 @@ from reknit.ledger import Series
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.disposition import Disposition
 from reknit.protocol.effects import SendToNode
-from reknit.protocol.machine import Connected, Disconnected, Machine, Peer
+from reknit.protocol.machine import Connected, Disconnected, Machine, Peer, earliest
 from reknit.protocol.recovery import recovery as recovering
 from reknit.protocol.recovery.search import AskCache
 from reknit.protocol.subscribe.held_events import HeldEvents
@@ -147,7 +147,7 @@ class Subscriber:
         """When something that is recovered, or being recovered, is due."""
         due = [self._recovered.next_deadline()]
         due += [self._recovery.next_deadline()] if self._recovery is not None else []
-        return min((at for at in due if at is not None), default=None)
+        return earliest(due)
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""

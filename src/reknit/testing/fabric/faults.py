@@ -42,6 +42,7 @@ class Faults:
             (plan.cut_rate, self._cut),
             (plan.slow_rate, self._slow),
             (plan.crash_rate, self._crash_node),
+            (plan.outage_rate, self._crash_all),
             (plan.freeze_rate, self._freeze),
             (plan.replace_rate, self._replace_disk),
             (plan.program_crash_rate, self._crash_program),
@@ -129,6 +130,14 @@ class Faults:
             self._tell("crash", node.name, is_power_lost)
             node.crash(is_power_lost=is_power_lost)
         await self._start(node)
+
+    async def _crash_all(self) -> None:
+        """The power fails for a moment. Each node takes its time to be back."""
+        up = [node for node in self._nodes() if node.is_up and node.config.journal.kind == "disk"]
+        self._tell("outage", *(node.name for node in up))
+        for node in up:
+            node.crash(is_power_lost=self._rng.random() < self._scene.plan.power_share)
+        await asyncio.gather(*(self._start(node) for node in up))
 
     async def _start(self, node: FabricNode) -> None:
         await asyncio.sleep(self._rng.uniform(0.0, self._scene.plan.down_s_max))

@@ -63,10 +63,10 @@ def group_losses_have_a_cause(scene: Scene) -> Iterator[str]:
 def group_events_are_stored(scene: Scene) -> Iterator[str]:
     """Everything that a member has of its group is in the ledger of its node, stored or lost.
 
-    A node refuses events whose time is in the future, as after a step of a clock, and takes no later ones of the member.
+    A node refuses events whose time is in the future, as after a step of a clock: they are dead letters, and lost there.
     """
     replaced = {one.node for one in scene.replaced}
-    for life in members(scene) if not scene.plan.step_rate else ():
+    for life in members(scene):
         if life.node in replaced:
             continue
         ledger = scene.fabric.nodes[life.node].node.journal.ledger

@@ -88,6 +88,8 @@ class FabricPlan:
     stop_share: float = 0.2
     """Restarts of a node that are in order."""
     down_s_max: float = 2.0
+    outage_rate: float = 0.0
+    """Times at which all nodes crash at once. They come back one after another."""
     replace_rate: float = 0.0
     """Nodes that come back with an older copy of their disk, made on the way, or with an empty one."""
     empty_share: float = 0.5

@@ -97,7 +97,7 @@ def spare_lines(rng: Random) -> dict[str, Any]:
 
 
 def long_absence(rng: Random) -> dict[str, Any]:
-    """A node at the end of a chain is away for longer than others look back."""
+    """A node at the end of a chain is away for longer than others look back, and those may forget it in an outage."""
     return {
         **QUIET,
         "nodes": rng.choice((3, 4)),
@@ -110,6 +110,7 @@ def long_absence(rng: Random) -> dict[str, Any]:
         "power_share": 0.0,
         "stop_share": 0.0,
         "down_s_max": 8.0,
+        "outage_rate": 0.15,
         "heal_s": 0.5,
     }
 

@@ -70,6 +70,14 @@ MUTANTS: Final = (
         simulation="fabric",
     ),
     Mutant(
+        name="known-nodes-are-forgotten",
+        module="reknit.node.links.links",
+        old="            self._file.value.nodes,",
+        new="            {},",
+        breaks="events for a node that is away are carried towards it, also after a restart of all others",
+        simulation="fabric",
+    ),
+    Mutant(
         name="stale-forwarding-table",
         module=MACHINE,
         old="            self.table.forget()\n",

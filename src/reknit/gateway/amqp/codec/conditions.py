@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from reknit.outcome import Code
@@ -64,6 +65,31 @@ def code_of(condition: str) -> Code:
     ('NOT_FOUND', 'UNKNOWN', 'INVALID_ARGUMENT')
     """
     return CODE_OF.get(condition, Code.UNKNOWN) if condition else Code.INVALID_ARGUMENT
+
+
+def rejected_text(condition: str, text: str) -> str:
+    """The text of a client's rejection, which the fabric passes on. It begins with a condition that has no own code.
+
+    >>> rejected_text("app:bad", "no such order"), rejected_text("amqp:not-found", "no such order")
+    ('app:bad: no such order', 'no such order')
+    """
+    is_plain = not condition or CONDITION_OF.get(code_of(condition)) == condition
+    return (text or condition) if is_plain else f"{condition}: {text}"
+
+
+def rejected_of(code: int, text: str) -> tuple[str, str]:
+    """The condition and the text of a rejection, as its receiver gave them.
+
+    >>> rejected_of(Code.UNKNOWN, "app:bad: no such order"), rejected_of(Code.NOT_FOUND, "no such order")
+    (('app:bad', 'no such order'), ('amqp:not-found', 'no such order'))
+    """
+    found = _CONDITION_TEXT.fullmatch(text)
+    if found is not None and code_of(found[1]) == code:
+        return found[1], found[2]
+    return condition_of(code), text
+
+
+_CONDITION_TEXT: Final = re.compile(r"([\w.-]+(?::[\w.-]+)+): (.*)", re.ASCII | re.DOTALL)
 
 
 def modified_text(is_failed: bool, is_undeliverable: bool) -> str:

@@ -7,7 +7,7 @@ from itertools import repeat
 
 from reknit.batch import Batch
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.codec.conditions import code_of, modified_text
+from reknit.gateway.amqp.codec.conditions import code_of, modified_text, rejected_text
 from reknit.gateway.amqp.deliveries import Handle
 from reknit.outcome import Code, Outcome
 
@@ -128,10 +128,11 @@ def disposition_of(delivery: Handle, state: int, is_anycast: bool) -> LinkDispos
         return Outcome.RELEASED, 0, ""
     if state == deliveries.REJECTED:
         name, text = deliveries.remote_condition(delivery)
-        return Outcome.REJECTED, int(code_of(name)), text or name
+        return Outcome.REJECTED, int(code_of(name)), rejected_text(name, text)
     if state == deliveries.MODIFIED:
         return _modified(*deliveries.remote_modified(delivery), is_anycast)
-    return ACCEPTED  # settled without a state: the client wants to hear no more of it
+    # Settled without an outcome: AMQP has the source's default outcome for that, which proton does not read.
+    return _modified(is_failed=True, is_undeliverable=False, is_anycast=is_anycast)
 
 
 def _modified(is_failed: bool, is_undeliverable: bool, is_anycast: bool) -> LinkDisposition:

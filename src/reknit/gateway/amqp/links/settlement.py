@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.codec.conditions import condition_of, modified_of
+from reknit.gateway.amqp.codec.conditions import modified_of, rejected_of
 from reknit.gateway.amqp.deliveries import Handle
 from reknit.node.anycast.gateway_api import Result
 from reknit.outcome import Outcome
@@ -19,7 +19,7 @@ def settle(handles: list[Handle], result: Result) -> None:
                 deliveries.release(handle)
         case Outcome.REJECTED:
             for handle in handles:
-                deliveries.reject(handle, condition_of(result.code), result.text)
+                deliveries.reject(handle, *rejected_of(result.code, result.text))
         case Outcome.RECEIVED:
             for handle in handles:
                 deliveries.received(handle)

@@ -12,7 +12,7 @@ from reknit.dead_letter import DeadLetterFilter
 from reknit.errors import Refused
 from reknit.outcome import Code
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.programs.program import CLIENT, EXPECTED, Program, Scene
+from reknit.testing.fabric.programs.program import AGAIN_S, CLIENT, EXPECTED, Program, Scene
 
 PATTERNS = ("plant/**", "plant/a", "car/*")
 
@@ -51,6 +51,8 @@ class OperatingProgram(Program):
             ):
                 if rate:
                     acting.create_task(self._repeat(rate, act))
+        if plan.pause_rate and plan.replace_rate:
+            await self._find_old_pauses()
         while self._paused or self._unlinked:
             await self._restore()
         self._is_restored = True
@@ -124,6 +126,13 @@ class OperatingProgram(Program):
         self._unlinked.pop((node.name, link), None)
 
     # -- the end
+
+    async def _find_old_pauses(self) -> None:
+        """A node whose disk was replaced by an older copy pauses again what was paused then."""
+        while not self.scene.calm_at:  # noqa: ASYNC110  (it is set once, after the last fault)
+            await asyncio.sleep(AGAIN_S)
+        for one in self.scene.replaced:
+            self._paused |= dict.fromkeys((one.node, pattern) for pattern in PATTERNS)
 
     async def _restore(self) -> None:
         nodes = self.scene.fabric.nodes
