@@ -89,7 +89,7 @@ class TenantAtHttp:
             return f"a ticket was answered with {code}"
         path = f"/sse?topic={topics_of(self._name)}&ticket={msgspec.json.decode(body)['ticket']}"
         async with request(self._node, "GET", path) as answer:
-            first = await answer.part()
+            first = await answer.first_event()
             if answer.code != 200 or (b"opened" not in first and b"security.quotas" not in first):
                 return f"a ticket opened {answer.code}: {first!r}"
         code, _ = await answer_to(self._node, "GET", path)

@@ -27,17 +27,23 @@ class WebAnswer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        self.code, self.writer = code, writer
-        self._reader = reader
+        self.code, self.reader, self.writer = code, reader, writer
         self._body = read_body(reader, headers)
 
     async def part(self) -> bytes:
         """The next bytes of the body; empty at its end. Raises `TimeoutError` and the like."""
         return await asyncio.wait_for(anext(self._body, b""), QUIET_S)
 
+    async def first_event(self) -> bytes:
+        """The first of the events in the body, with the empty line after it; or less, if the body ends before."""
+        found = b""
+        while b"\n\n" not in found and (data := await self.part()):
+            found += data
+        return found
+
     async def raw(self) -> bytes:
         """The next bytes on the connection, after an upgrade."""
-        return await asyncio.wait_for(self._reader.read(1 << 16), QUIET_S)
+        return await asyncio.wait_for(self.reader.read(1 << 16), QUIET_S)
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -83,8 +83,19 @@ PAGES: Final = (
 )
 
 
-def bad_conversations() -> Iterator[tuple[bytes, str]]:
-    """Bytes that are sent on a connection, and what its last answer contains; empty if it is only closed."""
-    yield b"NONSENSE\r\n\r\n", "not a valid HTTP/1 request"
-    yield b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * PIPELINED, "too many requests"
-    yield b"GET / HTTP/1.1\r\nHost: x\r\n", ""
+class BadConversation(NamedTuple):
+    """Bytes that are sent on a connection, and what may have been answered when the node closes it."""
+
+    data: bytes
+    is_right: Callable[[str], bool]
+
+
+BAD_CONVERSATIONS: Final = (
+    BadConversation(b"NONSENSE\r\n\r\n", lambda answer: "not a valid HTTP/1 request" in answer),
+    BadConversation(
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * PIPELINED,
+        # those that come in pieces may all be answered in time
+        lambda answer: "too many requests" in answer or answer.count("HTTP/1.1 200") == PIPELINED,
+    ),
+    BadConversation(b"GET / HTTP/1.1\r\nHost: x\r\n", lambda answer: not answer),
+)
