@@ -78,3 +78,22 @@ def test_an_answer_is_not_longer_than_was_asked_for() -> None:
             assert len(data) == sizes[0]
 
     run(test)
+
+
+def test_a_node_that_aligns_asks_for_few_buckets_at_a_time() -> None:
+    """All at once would hold up a node with very many sources."""
+
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            await session.publish(TOPIC, b"1")
+            held = [
+                await session.ask("align", pattern="**", level="spans", buckets=[at, at + 1])
+                for at in range(0, 64, 2)
+            ]
+            assert sum(len(one["spans"]) for one in held) == 1
+            with pytest.raises(Refused, match="ask for 2 buckets at a time, not 3"):
+                await session.ask("align", pattern="**", level="spans", buckets=[1, 2, 3])
+            with pytest.raises(Refused):
+                await session.ask("align", pattern="**", level="spans", buckets=[64])
+
+    run(test)

@@ -9,7 +9,14 @@ import asyncio
 
 from reknit.batch import Batch
 from reknit.client.session import Session
-from reknit.gateway.amqp.receivers import AnycastEventReceiver, EventReceiver, JournalReceiver, OnEnd, OnReady
+from reknit.gateway.amqp.receivers import (
+    AnycastEventReceiver,
+    EventReceiver,
+    HasRoom,
+    JournalReceiver,
+    OnEnd,
+    OnReady,
+)
 from reknit.gateway.amqp.senders import PooledSender, SenderKey, SenderPool
 from reknit.node.anycast.gateway_api import AnycastSender, OnDelivered, OnPath, OnResults, StreamTaker
 from reknit.node.api import GatewayNode
@@ -66,6 +73,7 @@ class NodeClient:
         *,
         owner: str,
         on_batch: OnDelivered,
+        has_room: HasRoom,
         on_ready: OnReady,
         on_end: OnEnd,
         streams: StreamTaker | None = None,
@@ -82,6 +90,7 @@ class NodeClient:
             pattern,
             name,
             on_batch=on_batch,
+            has_room=has_room,
             on_ready=on_ready,
             on_end=on_end,
             on_closed=self._forget,

@@ -17,6 +17,8 @@ from reknit.outcome import Code, Outcome
 log = logging.getLogger("reknit.amqp")
 
 OnReady = Callable[[], None]
+HasRoom = Callable[[], bool]
+"""Whether a link takes another batch, apart from its credit: a client may grant credit, and not read."""
 OnEnd = Callable[[int, str], None]
 """The node ended a subscription: a google.rpc code and a text."""
 
@@ -26,6 +28,9 @@ class EventReceiver(Protocol):
 
     def credit(self, events: int) -> None:
         """Receive this many more events."""
+
+    def go_on(self) -> None:
+        """The link has room again."""
 
     async def arrive(self) -> None:
         """Return when all available events were delivered, as far as the credit allows."""
@@ -51,6 +56,9 @@ class AnycastEventReceiver:
         self._receiver = receiver
         self.credit = receiver.credit
         self.drain = receiver.drain
+
+    def go_on(self) -> None:
+        """What is on its way over anycast is bounded for all receivers together (`anycast.held_bytes_max`)."""
 
     async def arrive(self) -> None:
         await asyncio.sleep(0)  # available events were delivered before; their callbacks run in the next turn
@@ -78,6 +86,7 @@ class JournalReceiver:
         name: str,
         *,
         on_batch: OnDelivered,
+        has_room: HasRoom,
         on_ready: OnReady,
         on_end: OnEnd,
         on_closed: Callable[[JournalReceiver], None],
@@ -86,8 +95,9 @@ class JournalReceiver:
         self._subscription = session.subscribe(pattern, name=name, auto_accept=False)
         self._on_batch, self._on_ready, self._on_end = on_batch, on_ready, on_end
         self._on_closed = on_closed
+        self._has_room = has_room
         self._credit = 0
-        self._has_credit = asyncio.Event()
+        self._may_go_on = asyncio.Event()
         self._is_opened = asyncio.Event()
         """Set when the subscription was opened, or refused."""
         self._closing: asyncio.Task[None] | None = None
@@ -114,9 +124,9 @@ class JournalReceiver:
     async def _deliver(self, subscription: Subscription) -> None:
         batches = subscription.batches()
         while True:
-            while self._credit <= 0:
-                self._has_credit.clear()
-                await self._has_credit.wait()
+            while self._credit <= 0 or not self._has_room():
+                self._may_go_on.clear()
+                await self._may_go_on.wait()
             try:
                 batch = await anext(batches)
             except StopAsyncIteration:
@@ -126,7 +136,10 @@ class JournalReceiver:
 
     def credit(self, events: int) -> None:
         self._credit = max(0, self._credit) + events  # the link already has the events beyond the credit
-        self._has_credit.set()
+        self._may_go_on.set()
+
+    def go_on(self) -> None:
+        self._may_go_on.set()
 
     async def arrive(self) -> None:
         await self._session.ask("status")  # the answer comes after everything that the node sent before

@@ -141,7 +141,10 @@ class AlignedEvents:
             case "buckets":
                 return alignment.buckets(held)
             case _:
-                return alignment.rows(held, [int(number) for number in args["buckets"]])
+                wanted = [int(number) for number in args["buckets"]]
+                if len(wanted) > alignment.SPAN_BUCKETS:
+                    raise ValueError(f"ask for {alignment.SPAN_BUCKETS} buckets at a time, not {len(wanted)}")
+                return alignment.rows(held, wanted)
 
     def _remember(self, pattern: str, held: Holdings) -> None:
         self._compared = {pattern: held}

@@ -74,6 +74,7 @@ class AmqpOutgoingLink:
             services.node.is_anycast(pattern.text),
         )
         self._queue: deque[QueuedBatch] = deque()
+        self._queued_bytes = 0
         self._asked = 0
         """Events that were requested and have not arrived. A batch may bring more than that."""
         self._drain: asyncio.Task[None] | None = None
@@ -86,6 +87,7 @@ class AmqpOutgoingLink:
             name,
             owner=services.rights.user,
             on_batch=self._on_batch,
+            has_room=self._has_room,
             on_ready=self._on_ready,
             on_end=self.end,
             streams=self,
@@ -174,7 +176,17 @@ class AmqpOutgoingLink:
         batch = batch if attempt == batch.attempt else batch.delivered(Delivery(attempt))
         self._asked -= batch.count
         self._queue.append(QueuedBatch(batch))
+        self._queued_bytes += batch.head.length
         self._resume()
+
+    def _has_room(self) -> bool:
+        """Whether more may be queued. A client that drains its credit gets everything that is available."""
+        return self._queued_bytes < self._services.settings.output_bytes_max or self._drain is not None
+
+    def _dequeue(self) -> None:
+        """The first batch is sent: the next may be fetched."""
+        self._queued_bytes -= self._queue.popleft().batch.head.length
+        self._receiver.go_on()
 
     def flowed(self) -> None:
         """The client's credit changed."""
@@ -187,6 +199,7 @@ class AmqpOutgoingLink:
             self._receiver.credit(wanted)
         if deliveries.wants_drain(self.handle) and self._drain is None:
             self._drain = asyncio.create_task(self._drain_credit())
+            self._receiver.go_on()
 
     async def _drain_credit(self) -> None:
         """Send the available events, then use up the rest of the credit."""
@@ -210,14 +223,14 @@ class AmqpOutgoingLink:
         while queue and room > 0 and bytes_max > 0 and self._stream is None:
             queued = queue[0]
             if queued.batch.head.flags & FLAG_STREAM:
-                queue.popleft()
+                self._dequeue()
                 self._begin_stream(queued)
                 break
             count, size = self._send(queued, room, bytes_max)
             room -= count
             bytes_max -= size
             if queued.at == queued.batch.stop:
-                queue.popleft()
+                self._dequeue()
         if self._stream is not None:
             return
         if queue and room > 0:
@@ -320,6 +333,7 @@ class AmqpOutgoingLink:
     def cut(self, source: bytes, text: str) -> None:
         """The rest of a stream will not come: it never became a message."""
         self._queue = deque(one for one in self._queue if one.batch.source != source)
+        self._queued_bytes = sum(one.batch.head.length for one in self._queue)
         if self.is_gone:
             return
         stream = self._stream
