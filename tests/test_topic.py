@@ -11,8 +11,8 @@ from reknit.errors import InvalidTopic
 from reknit.topic import TOPIC_BYTES_MAX, Pattern, check_topic
 from reknit.topic_index import TopicIndex
 
-SEGMENTS = ["a", "b", "ab", "ba", "aab", "@a", "b@"]
-PARTS = [*SEGMENTS, "*", "**", "a$*", "$*b", "a$*b", "$*a$*", "b$*a$*b", "$*", "$*@", "a$*$*"]
+SEGMENTS = ["a", "b", "ab", "ba", "aab", "@a", "b@", "reknit"]
+PARTS = [*SEGMENTS, "rek$*", "*", "**", "a$*", "$*b", "a$*b", "$*a$*", "b$*a$*b", "$*", "$*@", "a$*$*"]
 
 topics = st.lists(st.sampled_from(SEGMENTS), min_size=1, max_size=6).map("/".join)
 pattern_texts = st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map("/".join)
@@ -31,6 +31,16 @@ def inside_matches(part: str, text: str) -> bool:
     if part.startswith("$*"):
         return inside_matches(part[2:], text) or (text != "" and inside_matches(part, text[1:]))
     return part == text or (part[:1] == text[:1] != "" and inside_matches(part[1:], text[1:]))
+
+
+def names_ours(parts: Sequence[str]) -> bool:
+    return list(parts[:1]) == ["reknit"]
+
+
+def matches_any(parts: Sequence[str], segments: Sequence[str]) -> bool:
+    """Topics below `reknit/` are named by their first segment, or not at all."""
+    is_ours = names_ours(segments) and len(segments) > 1
+    return (not is_ours or names_ours(parts)) and matches(parts, segments)
 
 
 def matches(parts: Sequence[str], segments: Sequence[str]) -> bool:
@@ -61,6 +71,12 @@ def inside_meets(one: str, two: str) -> bool:
     if two.startswith("$*"):
         return bool(one) and inside_meets(one[1:], two)
     return one[:1] == two[:1] and inside_meets(one[1:], two[1:])
+
+
+def meets_any(ones: Sequence[str], twos: Sequence[str]) -> bool:
+    if names_ours(ones) != names_ours(twos):
+        return matches(ones, ["reknit"]) and matches(twos, ["reknit"])
+    return meets(ones, twos)
 
 
 def meets(ones: Sequence[str], twos: Sequence[str]) -> bool:
@@ -191,7 +207,7 @@ def test_wildcards_match_as_zenoh_says(pattern: str, topic: str, expected: bool)
 
 @given(pattern_texts, topics)
 def test_matching_agrees_with_the_plain_model(text: str, topic: str) -> None:
-    assert Pattern(text).matches(topic) == matches(text.split("/"), topic.split("/"))
+    assert Pattern(text).matches(topic) == matches_any(text.split("/"), topic.split("/"))
 
 
 @given(pattern_texts, st.lists(topics, max_size=8))
@@ -208,7 +224,7 @@ def test_what_matches_begins_with_the_prefix(text: str, topic: str) -> None:
 
 @given(pattern_texts, pattern_texts)
 def test_intersection_agrees_with_the_plain_model(one: str, two: str) -> None:
-    expected = meets(one.split("/"), two.split("/"))
+    expected = meets_any(one.split("/"), two.split("/"))
     assert Pattern(one).intersects(Pattern(two)) == expected
     assert Pattern(two).intersects(Pattern(one)) == expected
 
@@ -218,6 +234,25 @@ def test_patterns_that_match_one_topic_intersect(one: str, two: str, topic: str)
     if Pattern(one).matches(topic) and Pattern(two).matches(topic):
         assert Pattern(one).intersects(Pattern(two))
     assert Pattern(one).intersects(Pattern(topic)) == Pattern(one).matches(topic)
+
+
+@given(pattern_texts, pattern_texts, topics)
+def test_a_pattern_that_includes_another_matches_all_its_topics(one: str, two: str, topic: str) -> None:
+    if Pattern(one).includes(Pattern(two)) and Pattern(two).matches(topic):
+        assert Pattern(one).matches(topic)
+
+
+@pytest.mark.parametrize(
+    "text", ["**", "*/**", "*/audit", "**/audit", "$*/audit", "rek$*/audit", "**/reknit/audit"]
+)
+def test_no_wildcard_stands_for_the_nodes_own_topics(text: str) -> None:
+    wild, named = Pattern(text), Pattern("reknit/audit")
+    index: TopicIndex[str] = TopicIndex()
+    index.add(wild, "wild")
+    index.add(Pattern("reknit/**"), "named")
+    assert (wild.matches("reknit/audit"), wild.includes(named), wild.intersects(named)) == (False,) * 3
+    assert index.match("reknit/audit") == ("named",)
+    assert Pattern("reknit/*").includes(named)
 
 
 def test_a_hostile_pattern_is_answered() -> None:

@@ -7,6 +7,9 @@ A topic is concrete: segments joined by `/`. A pattern follows Zenoh's rules for
     $*    any characters inside one segment, including zero: `motor$*`, `$*-temp`
     @     a segment that begins with it matches only itself, never a wildcard
 
+Topics below `reknit/` are the node's own: dead letters, the audit trail. A pattern includes them only if it begins with
+`reknit/`, never by a wildcard, as `#` of MQTT does not include `$SYS`.
+
 A pattern's text is normalized to Zenoh's canonical form, so that equal sets of topics have equal texts: `**/**`
 becomes `**`, and `**/*` becomes `*/**`. Matching backtracks at most to the last `**`, so the worst pattern costs its
 length times the topic's length.
@@ -28,7 +31,9 @@ TOPIC_BYTES_MAX = 255 * 4
 
 ANY, REST, INSIDE = "*", "**", "$*"
 VERBATIM = "@"
-RESERVED = "reknit/"
+OURS = "reknit"
+"""The first segment of topics that only nodes write on."""
+RESERVED = f"{OURS}/"
 
 Part = str | tuple[str, ...]
 """One segment of a pattern: a literal, ANY, REST, or the pieces between the `$*`s."""
@@ -122,8 +127,14 @@ class Pattern:
         (True, True)
         >>> Pattern("**").matches("@admin"), Pattern("@admin/*").matches("@admin/log")
         (False, True)
+        >>> Pattern("**").matches("reknit/audit"), Pattern("reknit/*").matches("reknit/audit")
+        (False, True)
         """
-        return self.text == topic or (not self.is_topic and _matches(self.parts, topic.split("/")))
+        if self.text == topic:
+            return True
+        if self.is_topic or (is_reserved(topic) and self.parts[0] != OURS):
+            return False
+        return _matches(self.parts, topic.split("/"))
 
     def matching(self, topics: Iterable[str]) -> list[str]:
         """Those of many topics that match, in their order: quicker than one by one.
@@ -142,6 +153,8 @@ class Pattern:
         (True, False)
         """
         ones, twos = self.parts, other.parts
+        if (ones[0] == OURS) != (twos[0] == OURS):
+            return self.matches(OURS) and other.matches(OURS)
         seen, todo = {(0, 0)}, [(0, 0)]
         while todo:
             at = todo.pop()
@@ -160,6 +173,8 @@ class Pattern:
         (True, False)
         """
         ours, theirs = self.parts, other.parts
+        if theirs[0] == OURS != ours[0]:
+            return other.text == OURS and self.matches(OURS)
         seen, todo = {(0, 0)}, [(0, 0)]
         while todo:
             at = todo.pop()
@@ -230,16 +245,21 @@ def _part_matches(part: Part, segment: str) -> bool:
 @lru_cache(maxsize=1024)
 def _expression(parts: tuple[Part, ...]) -> re.Pattern[str]:
     """A regular expression for a pattern with at most one `**`."""
+    allowed = "" if parts[0] == OURS else f"(?!{RESERVED})"
+    return re.compile(allowed + _parts_expression(parts))
+
+
+def _parts_expression(parts: tuple[Part, ...]) -> str:
     texts = [_segment_expression(part) for part in parts]
     if REST not in parts:
-        return re.compile("/".join(texts))
+        return "/".join(texts)
     at, any_one = parts.index(REST), _segment_expression(ANY)
     before, after = texts[:at], texts[at + 1 :]
     if after:
-        return re.compile("".join(f"{text}/" for text in before) + f"(?:{any_one}/)*" + "/".join(after))
+        return "".join(f"{text}/" for text in before) + f"(?:{any_one}/)*" + "/".join(after)
     if before:
-        return re.compile("/".join(before) + f"(?:/{any_one})*")
-    return re.compile(f"{any_one}(?:/{any_one})*")
+        return "/".join(before) + f"(?:/{any_one})*"
+    return f"{any_one}(?:/{any_one})*"
 
 
 def _segment_expression(part: Part) -> str:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-from reknit.topic import ANY, REST, VERBATIM, Part, Pattern, pieces_match
+from reknit.topic import ANY, REST, VERBATIM, Part, Pattern, is_reserved, pieces_match
 
 __all__ = ["TopicIndex"]
 
@@ -85,8 +85,12 @@ class TopicIndex(Generic[T]):
         return self._remember(topic, self._walk(topic)) if found is None else found
 
     def _walk(self, topic: str) -> tuple[T, ...]:
+        segments = topic.split("/")
         active = set(self._root.entered())
-        for segment in topic.split("/"):
+        if is_reserved(topic):  # no wildcard stands for the first segment
+            ours = self._root.children.get(segments.pop(0))
+            active = set() if ours is None else set(ours.entered())
+        for segment in segments:
             active = {node for before in active for node in before.after(segment)}
         found = {number: value for node in active for value, number in node.values.items()}
         return tuple(dict.fromkeys(found[number] for number in sorted(found)))

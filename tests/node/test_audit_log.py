@@ -47,6 +47,31 @@ def entries(node: Node) -> list[AuditEntry]:
     return found
 
 
+def test_a_rule_for_all_topics_and_a_subscription_to_them_leave_the_trail_out(tmp_path: Path) -> None:
+    async def program(node: Node) -> None:
+        async with reknit.connect(node.urls[0], token="all-token") as session:
+            async with session.subscribe("**", history=True) as events:
+                await session.publish("plant/a", b"the only one")
+                assert (await anext(events)).topic == "plant/a"
+            for what in ("read", "records", "span", "index"):
+                with pytest.raises(Refused, match=r"add 'all subscribe reknit/\*\*' to security\.allow"):
+                    await session.ask(what, position=0)
+            assert any(row["topic"] == "plant/a" for row in await session.ask("topics"))
+            with pytest.raises(Refused, match="all may not subscribe to 'reknit/audit'"):
+                async with session.subscribe("reknit/audit"):
+                    pass
+        async with reknit.connect(node.urls[0], token="eye-token") as session:
+            async with session.subscribe("reknit/audit", history=True) as trail:
+                assert (await anext(trail)).topic == "reknit/audit"
+            await session.ask("span")
+
+    allow = ("all publish **", "all subscribe **", "eye subscribe **", "eye subscribe reknit/**")
+    names = {name: f"{name}-token" for name in ("all", "eye")}
+    security = {"tokens_file": write_tokens(tmp_path / "two", names), "allow": allow}
+    with guarded(tmp_path, security=security) as node:
+        run(program(node))
+
+
 def test_logins_refusals_and_orders_are_written_and_readable_by_rule(tmp_path: Path) -> None:
     async def program(node: Node) -> None:
         url = node.urls[0]

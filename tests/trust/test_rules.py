@@ -115,6 +115,17 @@ def test_who_may_read_everything_or_is_an_admin_may_observe(tmp_path: Path) -> N
     assert [name for name in ("ann", "bob", "root", ANONYMOUS) if some.may_observe(name)] == ["ann", "root"]
 
 
+def test_the_nodes_own_topics_are_read_by_who_is_named_for_them(tmp_path: Path) -> None:
+    some = gate(tmp_path, "ann subscribe **", "eye subscribe reknit/audit")
+    names = ("ann", "eye", ITSELF)
+    assert [name for name in names if some.may_read(name, "reknit/audit")] == ["eye", ITSELF]
+    assert [name for name in names if some.may_subscribe(name, Pattern("reknit/**"))] == [ITSELF]
+    assert some.may_subscribe("ann", Pattern("**"))
+    readable = some.readable("ann")
+    assert readable is not None
+    assert not any(one.matches("reknit/audit") for one in readable)
+
+
 def test_an_admin_is_who_a_rule_says() -> None:
     assert RULES.is_admin("root")
     assert RULES.is_admin(ITSELF)

@@ -9,7 +9,7 @@ from typing import Final
 from reknit.attempts import TRIES_MAX, Attempt, AttemptCount
 from reknit.outcome import FinalOutcome
 from reknit.seqset import Range, SeqSet
-from reknit.topic import Pattern
+from reknit.topic import Pattern, is_reserved
 
 Series = tuple[str, bytes]
 """(topic, source): the events of one source on one topic, which have their own seqs without gaps."""
@@ -42,8 +42,9 @@ class Account:
     """Topics that do not match, with events that ended: there are none, unless something is wrong."""
 
     def note_outside(self, topics: Iterable[str]) -> None:
-        """Events of these topics ended."""
-        self.outside.update(topic for topic in topics if not self.pattern.matches(topic))
+        """Events of these topics ended. The node's own topics were part of every wildcard once."""
+        others = (topic for topic in topics if not is_reserved(topic))
+        self.outside.update(topic for topic in others if not self.pattern.matches(topic))
 
     def ended(self, series: Series) -> SeqSet:
         """Every seq of the series that has ended, with any outcome."""

@@ -157,9 +157,8 @@ class Gate:
         return self.rules.may(name, "subscribe", wanted)
 
     def readable(self, name: str) -> tuple[Pattern, ...] | None:
-        """The topics that a name may read; None for all."""
-        patterns = self.rules.patterns(name, "subscribe")
-        return None if EVERYTHING in patterns else patterns
+        """The topics that a name may read; None for all, also those of the node itself."""
+        return None if self.rules.is_free(name) else self.rules.patterns(name, "subscribe")
 
     def may_be(self, name: str, source: Address) -> bool:
         """Whether events from an address may come from a name."""

@@ -6,7 +6,7 @@
     NAME admin                may ask and change everything
 
 NAME is an identity; `anonymous` is somebody who has proven none, and `*` is everyone. A PATTERN that begins with `/` or
-`up:` is one of addresses.
+`up:` is one of addresses. One that begins with a wildcard does not include the node's own topics below `reknit/`.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ class Rules:
             pattern = EVERYTHING if verb == "admin" else read_pattern(text)
             self._patterns.setdefault((name, verb), []).append(pattern)
 
-    def _is_free(self, name: str) -> bool:
+    def is_free(self, name: str) -> bool:
         """Whether no rule is needed for this name."""
         return name == ITSELF or self.is_open or (self._is_for_names and name != ANONYMOUS)
 
     def patterns(self, name: str, verb: str) -> tuple[Pattern, ...]:
         """The topics on which a name may publish, or to which it may subscribe."""
-        if self._is_free(name):
+        if self.is_free(name):
             return (EVERYTHING,)
         return tuple(pattern for who in (name, EVERYONE) for pattern in self._patterns.get((who, verb), ()))
 
     def may(self, name: str, verb: str, wanted: Pattern) -> bool:
         """Whether one rule allows all topics that are wanted."""
-        return self._is_free(name) or any(one.includes(wanted) for one in self.patterns(name, verb))
+        return self.is_free(name) or any(one.includes(wanted) for one in self.patterns(name, verb))
 
     def may_topic(self, name: str, verb: str, topic: str) -> bool:
         """Whether a rule allows one topic. The answer is remembered: it is asked for every batch or message."""
@@ -88,13 +88,14 @@ class Rules:
         if known is None:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            known = self._known[key] = any(one.matches(topic) for one in self.patterns(name, verb))
+            allowed = self.patterns(name, verb)
+            known = self._known[key] = self.is_free(name) or any(one.matches(topic) for one in allowed)
         return known
 
     def may_be(self, name: str, source: Address) -> bool:
         """Whether events from this address may come from that name."""
         allowed = [one for who in (name, EVERYONE) for one in self._addresses.get(who, ())]
-        return self._is_free(name) or any(one.matches(source) for one in allowed)
+        return self.is_free(name) or any(one.matches(source) for one in allowed)
 
     def publishes(self, name: str) -> bool:
         """Whether a name may publish anything at all."""

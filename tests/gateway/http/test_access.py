@@ -199,3 +199,50 @@ def test_tokens_that_are_presented_are_logins_in_the_audit_trail(tokens: str) ->
         ("refusal", "anonymous", "PERMISSION_DENIED", 1),
         ("login", "ann", "OK", 1),
     ]
+
+
+SECRET_PATHS = (
+    "/kn/secret/orders?do_max_age=60;kn_response_format=simple",
+    "/kn/secret/kn_subtopics?kn_response_format=simple",
+    "/kn/kn_subtopics?kn_response_format=simple",
+    "/kn/secret/a/kn_routes?do_max_age=60;kn_response_format=simple",
+    "/sse?topic=secret/**",
+)
+PUBLIC = ("ann subscribe **", "ann publish **", "* subscribe public/*", "* publish public/in")
+
+
+@pytest.mark.parametrize("path", SECRET_PATHS)
+def test_nobody_reads_a_topic_its_names_or_its_routes_without_a_rule(tokens: str, path: str) -> None:
+    with web(config(tokens_file=tokens, allow=PUBLIC)) as node:
+        answer = node.request(path)
+        assert (answer.code, b"may not read" in answer.body) == (403, True)
+
+
+@pytest.mark.parametrize("to", ["kn_to=/secret/x", "kn_to=/public/in;kn_status_to=/secret/x"])
+def test_a_page_of_another_site_with_a_wrong_token_writes_nothing(tokens: str, to: str) -> None:
+    with web(config(tokens_file=tokens, allow=PUBLIC)) as node:
+        body = f"do_method=notify;{to};kn_payload=x".encode()
+        headers = {"Origin": "http://evil.example", "Authorization": "Bearer wrong"}
+        assert node.request("/kn", "POST", body, **headers).code == 403
+        assert not [topic for topic in node.node.journal.topics() if not topic.startswith("reknit/")]
+
+
+@pytest.mark.parametrize(
+    ("origin", "code"),
+    [
+        ("http://{}", 101),
+        ("null", 403),
+        ("http://evil.example", 403),
+        ("http://{}.evil.example", 403),
+        ("http://evil.example/{}", 403),
+    ],
+)
+def test_a_websocket_is_for_pages_of_the_node_itself(origin: str, code: int) -> None:
+    with web(config()) as node, node.connect() as sock:
+        sock.settimeout(30)
+        host = f"127.0.0.1:{node.port}"
+        lines = ("GET /ws?topic=public/in HTTP/1.1", f"Host: {host}", f"Origin: {origin.format(host)}",
+                 "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
+                 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", "")  # fmt: skip
+        sock.sendall("\r\n".join(lines).encode())
+        assert sock.recv(1 << 12).startswith(f"HTTP/1.1 {code} ".encode())

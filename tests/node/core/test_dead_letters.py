@@ -172,13 +172,11 @@ def test_every_event_of_a_range_has_its_letter() -> None:
 
 
 def test_dead_letter_is_never_dead_lettered() -> None:
-    one = Desk()
-    one.subscribe("audit", "**")
+    one = desk()
+    one.subscribe("reader", "reknit/**")
     one.die(1)
-    source = one.core.dead_letters.source
-    one.settled += 1
-    row = DispositionRow(TOPIC, source, 1, 2, int(Outcome.REJECTED))
-    one.core.receive(Settle(1, one.settled, [row]), "audit", 0.0)
+    row = DispositionRow(TOPIC, one.core.dead_letters.source, 1, 2, int(Outcome.REJECTED))
+    one.core.receive(Settle(1, 1, [row]), "reader", 0.0)
     one.run()
     assert one.core.dead_letters.waiting.count == 1
     [ledger] = [row for row in one.journal.ledger.rows() if row.topic == TOPIC]

@@ -29,7 +29,7 @@ from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.timeout(400)
 
-RULES = ["pump publish **", "tables subscribe **"]
+RULES = ["pump publish **", "tables subscribe **", "tables subscribe reknit/**"]
 TOKENS = {"pump": "water", "tables": "oak"}
 
 

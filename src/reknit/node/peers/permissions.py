@@ -15,7 +15,7 @@ from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.admission import Refusal
-from reknit.topic import Pattern
+from reknit.topic import RESERVED, Pattern
 from reknit.trust.gate import Gate
 from reknit.trust.identities import OURSELVES, Unauthenticated
 from reknit.trust.rules import ANONYMOUS, EVERYTHING, ITSELF
@@ -39,10 +39,10 @@ from reknit.wire.outcomes import RangeOutcome, Told, Want
 from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
-_READING: Final = frozenset(
-    ("status", "ledger", "topics", "span", "read", "records", "index", "streams", "pipeline")
-)
+_READING: Final = frozenset(("status", "ledger", "topics", "streams", "pipeline"))
 """Admin requests about all topics: a peer that may subscribe to everything may send them."""
+_JOURNAL: Final = frozenset(("span", "read", "records", "index"))
+"""Admin requests for the journal itself, which also has the node's own topics: these have to be allowed, too."""
 _BY_PATTERN: Final = {"find": "topic", "checkpoint": "pattern", "align": "pattern"}
 """Admin requests about some topics, and the argument that names them."""
 _FREE: Final = frozenset(
@@ -332,12 +332,15 @@ class Permissions:
 
     def _may_ask(self, ask: Ask, peer: PeerState) -> bool:
         name = peer.identity
-        pattern = _asked_pattern(ask)
+        patterns = _asked_patterns(ask)
         if ask.what == "skip" and self._may_skip(peer, str(ask.args.get("topic")), ask.args.get("source")):
             return True
-        if self._gate.rules.is_admin(name) or (pattern is not None and self._may_read(peer, pattern)):
+        if self._gate.rules.is_admin(name):
             return True
-        needed = f"subscribe {pattern}" if pattern is not None else "admin"
+        missing = next((one for one in patterns if not self._may_read(peer, one)), "")
+        if patterns and not missing:
+            return True
+        needed = f"subscribe {missing}" if missing else "admin"
         text = f"{name} may not ask for {ask.what!r}: add '{name} {needed}' to security.allow"
         self._report(peer, text)
         peer.send(Answer(ask.id, Code.PERMISSION_DENIED, text))
@@ -352,9 +355,11 @@ class Permissions:
         return self._may(peer, "publish", topic) and not self._not_theirs(peer.identity, known, topic)
 
 
-def _asked_pattern(ask: Ask) -> str | None:
-    """The topics that an admin request is about; None for one that needs the `admin` permission."""
+def _asked_patterns(ask: Ask) -> tuple[str, ...]:
+    """The topics that an admin request is about; none for one that needs the `admin` permission."""
     if ask.what in _READING:
-        return EVERYTHING.text
+        return (EVERYTHING.text,)
+    if ask.what in _JOURNAL:
+        return (EVERYTHING.text, f"{RESERVED}**")
     argument: Any = ask.args.get(_BY_PATTERN.get(ask.what, ""))
-    return argument if isinstance(argument, str) else None
+    return (argument,) if isinstance(argument, str) else ()

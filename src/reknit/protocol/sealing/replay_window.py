@@ -39,8 +39,8 @@ class ReplayWindow:
         """A datagram with this counter was accepted."""
         word = counter // WORD_BITS
         if counter > self.high:
-            first = self.high // WORD_BITS + 1
-            for cleared in range(max(first, word - WORDS + 1), word + 1):
-                self._words[cleared % WORDS] = 0
-            self.high = counter
+            before, self.high = self.high // WORD_BITS, counter
+            if before != word:
+                for cleared in range(max(before + 1, word - WORDS + 1), word + 1):
+                    self._words[cleared % WORDS] = 0
         self._words[word % WORDS] |= 1 << counter % WORD_BITS

@@ -30,11 +30,15 @@ class RetryRules:
 
     def __init__(self, handling: Sequence[Handling] = (), never: Sequence[int] = ()) -> None:
         self._rules = [(Pattern(one.pattern), one) for one in handling]
+        self._default = (
+            handling[-1] if handling and handling[-1].pattern == NO_HANDLING.pattern else NO_HANDLING
+        )
+        """For all topics that no rule is about."""
         self._never = frozenset(never)
 
     def of(self, topic: str) -> Handling:
         """The rule of a topic."""
-        return next((one for pattern, one in self._rules if pattern.matches(topic)), NO_HANDLING)
+        return next((one for pattern, one in self._rules if pattern.matches(topic)), self._default)
 
     def last(self, topic: str, failed: int, code: int) -> tuple[Reason, str] | None:
         """Why this failed attempt was the last one; None if there is another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -12,7 +13,11 @@ BOB: Final = "bob"
 ROOT: Final = "root"
 """May everything."""
 LATE: Final = "late"
-"""The name of a token of ann's that has expired."""
+"""The name of a proof of ann's that has expired."""
+STRANGER: Final = "stranger"
+"""The name of a proof that nobody whom the node trusts has given: an invented token, a forged signature."""
+LOCAL: Final = "local"
+"""The Unix user who runs the attack; may publish on `local/**`."""
 FOREIGN: Final = "http://evil.example"
 """A site that is not one of `http.origins`."""
 
@@ -35,7 +40,7 @@ class Visitor(NamedTuple):
 
     credential: Credential
     identity: str
-    secrets: dict[str, str]
+    secrets: Mapping[str, str]
     """The tokens, by name."""
 
     @property
@@ -44,17 +49,22 @@ class Visitor(NamedTuple):
         return {Credential.NONE: "", Credential.OTHER: BOB}.get(self.credential, self.identity)
 
     @property
-    def token(self) -> str:
-        """The token that they show; empty for none."""
+    def shown(self) -> str:
+        """The name of the proof that they show; empty for none."""
         match self.credential:
             case Credential.NONE:
                 return ""
             case Credential.WRONG:
-                return "reknit_" + "A" * 43
+                return STRANGER
             case Credential.EXPIRED:
-                return self.secrets[LATE]
+                return LATE
             case _:
-                return self.secrets[self.user]
+                return self.user
+
+    @property
+    def token(self) -> str:
+        """The token that they show; empty for none. The system itself says who a Unix user is."""
+        return self.secrets[self.shown] if self.shown not in ("", LOCAL) else ""
 
     @property
     def headers(self) -> dict[str, str]:

@@ -7,105 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final
 from urllib.parse import urlencode
 
-import reknit
-from reknit.client.session import Session
-from reknit.client.subscribe.subscription import Subscription
-from reknit.errors import ReknitError
+from reknit.testing.attack.actions import Action, Try
 from reknit.testing.attack.credentials import ANN, ROOT, Credential, Visitor
 from reknit.testing.attack.happened import Happened
 from reknit.testing.attack.http_client import HttpAnswer, request
-from reknit.testing.attack.target import SECRET, SECRET_TOPIC, Target
-from reknit.testing.fabric.programs.amqp.client import is_available
-
-PATIENCE_S: Final = 5.0
-
-Try = Callable[[Target, Visitor, int], Awaitable[str]]
-"""Try something, under a number that nothing else has. Returns the words of the answer, or raises `Happened`."""
-
-
-class Action(NamedTuple):
-    """Something that can be tried at a door."""
-
-    door: str
-    name: str
-    identity: str
-    """Whose credential is the right one."""
-    attempt: Try
-    topic: str = ""
-    """Where its event would be stored, with the number in place of {}; empty if it publishes nothing."""
-    credentials: tuple[Credential, ...] = (
-        Credential.NONE, Credential.WRONG, Credential.EXPIRED, Credential.OTHER, Credential.RIGHT,
-    )  # fmt: skip
-
-
-# -- tcp
-
-
-async def _connected(target: Target, visitor: Visitor, act: Callable[[Session], Awaitable[Any]]) -> str:
-    try:
-        async with asyncio.timeout(PATIENCE_S), reknit.connect(target.url, token=visitor.token) as session:
-            await act(session)
-    except TimeoutError:
-        return "no answer"
-    except (ReknitError, ExceptionGroup) as error:
-        return str(error)
-    return "done"
-
-
-async def _take_secret(events: Subscription) -> None:
-    async for event in events:
-        if bytes(event.payload) == SECRET:
-            raise Happened
-
-
-async def tcp_publish(target: Target, visitor: Visitor, number: int) -> str:
-    async def act(session: Session) -> None:
-        await session.publish(f"plant/attack/{number}", b"x")
-
-    return await _connected(target, visitor, act)
-
-
-async def tcp_subscribe(target: Target, visitor: Visitor, number: int) -> str:
-    async def act(session: Session) -> None:
-        async with session.subscribe("plant/**") as events:
-            await target.say_secret()
-            await _take_secret(events)
-
-    return await _connected(target, visitor, act)
-
-
-async def tcp_history(target: Target, visitor: Visitor, number: int) -> str:
-    async def act(session: Session) -> None:
-        async with session.subscribe("plant/**", history=True) as events:
-            await _take_secret(events)
-
-    return await _connected(target, visitor, act)
-
-
-def asks(what: str, **args: Any) -> Try:
-    """Something that is asked for, or ordered."""
-
-    async def attempt(target: Target, visitor: Visitor, number: int) -> str:
-        async def act(session: Session) -> None:
-            await session.ask(what, **args)
-            raise Happened
-
-        return await _connected(target, visitor, act)
-
-    return attempt
-
-
-async def tcp_pause(target: Target, visitor: Visitor, number: int) -> str:
-    async def act(session: Session) -> None:
-        await session.pause(f"nothing/{number}")
-        raise Happened
-
-    return await _connected(target, visitor, act)
-
+from reknit.testing.attack.native_doors import TCP, TCP_JWT, TLS, UNIX
+from reknit.testing.attack.node_doors import NODES
+from reknit.testing.attack.target import SECRET, SECRET_TOPIC, Target, has
+from reknit.trust.rules import ANONYMOUS
 
 # -- http
 
@@ -178,28 +91,7 @@ WS: Final = {
 PAGE: Final = tuple(Credential)
 
 
-def _amqp() -> tuple[Action, ...]:
-    """The actions of the AMQP door, where Proton is installed."""
-    if not is_available():
-        return ()
-    from reknit.testing.attack import amqp_door
-
-    return (
-        Action("AMQP", "publish", ANN, amqp_door.publish, "plant/attack/{}"),
-        Action("AMQP", "subscribe", ANN, amqp_door.subscribe),
-    )
-
-
-ACTIONS: Final = (
-    Action("tcp", "publish", ANN, tcp_publish, "plant/attack/{}"),
-    Action("tcp", "subscribe", ANN, tcp_subscribe),
-    Action("tcp", "read the past", ANN, tcp_history),
-    Action("tcp", "see the status", ROOT, asks("status")),
-    Action("tcp", "read the journal", ROOT, asks("read", position=0)),
-    Action("tcp", "pause a topic", ROOT, tcp_pause),
-    Action("tcp", "see dead letters", ROOT, asks("dead_letters")),
-    Action("tcp", "see owners", ROOT, asks("owners")),
-    Action("tcp", "add a link", ROOT, asks("link_add", to="tcp://127.0.0.1:9")),
+HTTP: Final = (
     Action("HTTP /kn", "publish", ANN, posts("/kn", {"kn_to": "/plant/attack/{}", "kn_payload": "x"}),
            "plant/attack/{}", PAGE),
     Action("HTTP /kn", "publish a status", ANN,
@@ -209,6 +101,76 @@ ACTIONS: Final = (
     Action("HTTP /sse", "subscribe", ANN, reads("/sse?topic=plant/**"), "", PAGE),
     Action("HTTP /ws", "subscribe", ANN, reads("/ws?topic=plant/**", **WS), "", PAGE),
     Action("HTTP /cloudevents", "publish", ANN, http_cloudevent, "up/plant/10/0/1/{}", PAGE),
-    *_amqp(),
-    Action("metrics", "see the metrics", ROOT, metrics, "", PAGE),
 )  # fmt: skip
+
+
+def as_jwt(actions: Iterable[Action], door: str) -> tuple[Action, ...]:
+    """The same with JSON Web Tokens."""
+    return tuple(action._replace(door=door, is_jwt=True) for action in actions)
+
+
+def _amqp() -> tuple[Action, ...]:
+    """The actions of the AMQP door."""
+    from reknit.testing.attack import amqp_door
+
+    return (
+        Action("AMQP", "publish", ANN, amqp_door.publish, "plant/attack/{}"),
+        Action("AMQP", "subscribe", ANN, amqp_door.subscribe),
+    )
+
+
+def _zenoh() -> tuple[Action, ...]:
+    """The actions of the Zenoh door, which can't tell who is there: whoever comes is `anonymous`."""
+    from reknit.testing.attack import zenoh_door
+
+    nobody, right = (Credential.NONE,), (Credential.RIGHT,)
+    where = "where anonymous may"
+    return (
+        Action("Zenoh", "publish", ANN, zenoh_door.publish, "plant/attack/{}", nobody),
+        Action("Zenoh", f"publish {where}", ANONYMOUS, zenoh_door.publish_openly, "lobby/{}", right),
+        Action("Zenoh", "subscribe", ANN, zenoh_door.subscribe, "", nobody),
+        Action("Zenoh", f"subscribe {where}", ANONYMOUS, zenoh_door.subscribe_openly, "", right),
+        Action("Zenoh", "read the past", ANN, zenoh_door.query, "", nobody),
+    )
+
+
+NEEDS: Final = {
+    "tls": ("cryptography",),
+    "tcp, JWT": ("joserfc",),
+    "HTTP /kn, JWT": ("joserfc",),
+    "HTTP /sse, JWT": ("joserfc",),
+    "AMQP": ("proton",),
+    "AMQP, JWT": ("proton", "joserfc"),
+    "Zenoh": ("zenoh",),
+    "group": ("cryptography",),
+}
+"""The packages that are needed to try a door."""
+
+
+def _actions() -> Iterator[Action]:
+    """Everything that can be tried with the packages that are installed."""
+    yield from TCP
+    if has("cryptography"):
+        yield from TLS
+    yield from UNIX
+    if has("joserfc"):
+        yield from TCP_JWT
+    yield from HTTP
+    if has("joserfc"):
+        yield from as_jwt(HTTP[:1], "HTTP /kn, JWT")
+        yield from as_jwt(HTTP[4:5], "HTTP /sse, JWT")
+    if has("proton"):
+        yield from _amqp()
+    if has("proton") and has("joserfc"):
+        yield from as_jwt(_amqp(), "AMQP, JWT")
+    if has("zenoh"):
+        yield from _zenoh()
+    yield from NODES
+    if has("cryptography"):
+        from reknit.testing.attack.group_door import GROUP
+
+        yield from GROUP
+    yield Action("metrics", "see the metrics", ROOT, metrics, "", PAGE)
+
+
+ACTIONS: Final = tuple(_actions())

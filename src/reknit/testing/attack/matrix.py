@@ -8,8 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from reknit.testing.attack.actions import Action
 from reknit.testing.attack.credentials import Credential, Visitor
-from reknit.testing.attack.doors import ACTIONS, Action
+from reknit.testing.attack.doors import ACTIONS
 from reknit.testing.attack.happened import Happened
 from reknit.testing.attack.target import Target
 from reknit.testing.tables import with_table
@@ -44,7 +45,7 @@ def _where(action: Action, number: int) -> str:
 
 
 async def _try(target: Target, action: Action, credential: Credential, number: int) -> Cell:
-    visitor = Visitor(credential, action.identity, target.secrets)
+    visitor = Visitor(credential, action.identity, target.jwts if action.is_jwt else target.secrets)
     happened, words = False, ""
     try:
         words = await action.attempt(target, visitor, number)
