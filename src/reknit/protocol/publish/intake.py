@@ -232,6 +232,7 @@ class Intake:
         permitted = admission.permitted(peer)
         nexts, topics, advance = self._positions.next_seqs, admission.topics, self._positions.advance
         events_max, latest_us = admission.events_max, admission.latest_us(peer)
+        asked = self._expecting.by_source
         taken: list[Head] = []
         stops: dict[bytes, int] = {}
         at = taken_at = 0
@@ -251,7 +252,7 @@ class Intake:
                 stops[source] = stop = head.first + head.count
                 advance(source, stop)
                 taken.append(head)
-                if self._expecting:
+                if asked:
                     self._expecting.advance(source, stop, peer)
             else:
                 self._append(peer, frames.data[taken_at:at], taken, stops)

@@ -22,9 +22,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, assert_never, get_args
 
-import msgspec
-
 from reknit.protocol.machine import Machine, Peer
+from reknit.protocol.routing.inputs import (
+    DropLink,
+    Effect,
+    Input,
+    Interests,
+    LinkDown,
+    LinkUp,
+    Rerouted,
+    SendToNeighbour,
+    SourceDeclared,
+    SourceEntered,
+    SubscriptionsChanged,
+)
 from reknit.protocol.routing.known_node import Interest, KnownNode, RememberedNode
 from reknit.protocol.routing.shortest_paths import Graph, NodeRoute, graph_of, shortest
 from reknit.topic import Pattern
@@ -32,70 +43,15 @@ from reknit.topic_index import TopicIndex
 from reknit.wire.links import Announce, AskWhole, Beat, LinkState
 from reknit.wire.messages import Message
 
+__all__ = [
+    "DropLink", "Effect", "Input", "Interests", "LinkDown", "LinkUp", "Mode", "Rerouted", "Routes", "SendToNeighbour",
+    "SourceDeclared", "SourceEntered", "SubscriptionsChanged",
+]  # fmt: skip
+
 ROUTES_MAX: Final = 1024
 """How many answers to 'which routes, without these nodes' are remembered."""
 
 Mode = Literal["journal", "any", "stream"]
-
-
-class LinkUp(msgspec.Struct, frozen=True):
-    """A neighbour was linked; `cost` is the cost from here."""
-
-    cost: int
-
-
-class LinkDown(msgspec.Struct, frozen=True):
-    """The connection to a neighbour was lost."""
-
-
-class Interests(msgspec.Struct, frozen=True):
-    """Subscriptions of this node were added and removed."""
-
-    added: list[Interest]
-    removed: list[Interest] = []
-
-
-class SubscriptionsChanged(msgspec.Struct, frozen=True):
-    """Somebody subscribed or unsubscribed on this node: its interests may have changed."""
-
-
-class SourceDeclared(msgspec.Struct, frozen=True):
-    """A publisher with a lasting source is on this node now, wherever it was before."""
-
-    source: bytes
-
-
-class SourceEntered(msgspec.Struct, frozen=True):
-    """A bridge brings a source that was not on this node before, and that has passed these nodes."""
-
-    source: bytes
-    nodes: tuple[str, ...]
-
-
-class SendToNeighbour(msgspec.Struct, frozen=True):
-    """Send a message to a neighbour."""
-
-    peer: Peer
-    message: Message
-
-
-class DropLink(msgspec.Struct, frozen=True):
-    """A neighbour was silent for too long: close the connection to it."""
-
-    peer: Peer
-
-
-class Rerouted(msgspec.Struct, frozen=True):
-    """Routes changed; or only subscriptions of other nodes."""
-
-    has_new_routes: bool
-    """Whether recent events may have been passed over, because a route or a subscription was gone for a while."""
-    met: str = ""
-    """The node whose subscriptions are known for the first time."""
-
-
-Input = LinkUp | LinkDown | Interests | LinkState | Announce | AskWhole | Beat
-Effect = SendToNeighbour | DropLink | Rerouted
 
 
 class Routes:

@@ -110,7 +110,7 @@ def long_absence(rng: Random) -> dict[str, Any]:
         "power_share": 0.0,
         "stop_share": 0.0,
         "down_s_max": 8.0,
-        "outage_rate": 0.15,
+        "outage_rate": rng.choice((0.15, 0.0)),
         "heal_s": 0.5,
     }
 
