@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reknit.errors import Gone, Refused
+from reknit.outcome import Code
 from tests.node.fabric import TOPIC, client, fabric, numbers, run
 
 pytestmark = pytest.mark.real
@@ -56,6 +57,28 @@ def test_a_source_that_is_not_bytes_is_refused(source: object) -> None:
         async with fabric() as [node], client(node) as session:
             with pytest.raises(Refused, match="source must be bytes"):
                 await session.ask_raw("find", topic=TOPIC, source=source, start=1, stop=2)
+
+    run(test)
+
+
+@pytest.mark.parametrize("number", [1e308, -1e300, math.inf, 1 << 63, (1 << 64) - 1])
+def test_a_number_that_no_answer_could_name_is_refused(number: float) -> None:
+    """Before there is one: a page of dead letters says where the next begins."""
+
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            await session.publish(TOPIC, b"1")
+            for what, args in (
+                ("read", {"position": number}),
+                ("dead_letters", {"after": number}),
+                ("dead_letters", {"before": number}),
+                ("redrive", {"after": number}),
+                ("drop_dead_letters", {"after": number, "stop": number}),
+            ):
+                with pytest.raises(Refused) as refused:
+                    await session.ask(what, **args)
+                assert refused.value.code == Code.INVALID_ARGUMENT
+            await session.publish(TOPIC, b"2")
 
     run(test)
 

@@ -7,6 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from reknit.batch import Head
+from reknit.frame import Buffer
+from reknit.protocol.machine import Peer
+from reknit.protocol.publish.intake import Intake
 from reknit.testing.faults import GAP_FIELDS, NEWEST_FIELDS, FaultPlan
 from reknit.testing.simulate import describe
 from reknit.testing.simulation import run, run_plan
@@ -93,6 +97,20 @@ def test_seed_that_once_failed_is_good(seed: int) -> None:
 def test_seed_with_gaps_that_once_failed_is_good(seed: int) -> None:
     verdict = run(seed)
     assert verdict.is_good, describe(verdict)
+
+
+def test_publishers_send_batches_of_which_a_node_has_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a restart with other limits: the node stores the rest."""
+    found, take = [], Intake._take_other
+
+    def counted(self: Intake, head: Head, data: Buffer, peer: Peer) -> None:
+        if head.first < self.expected(head.source) < head.stop:
+            found.append(head)
+        take(self, head, data, peer)
+
+    monkeypatch.setattr(Intake, "_take_other", counted)
+    assert all(not run(seed).problems for seed in range(9_100_000, 9_100_015))
+    assert found
 
 
 def test_same_seed_is_the_same_run() -> None:

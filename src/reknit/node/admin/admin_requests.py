@@ -10,6 +10,7 @@ import msgspec
 
 from reknit.config import Config, describe
 from reknit.errors import Gone, LocalError, Refused
+from reknit.fields import NUMBER_MAX
 from reknit.node.admin import positions
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.admin.journal_requests import JournalRequests, Reply
@@ -115,6 +116,10 @@ class AdminResponder:
 
     def answer(self, ask: Ask, peer: PeerState) -> None:
         """Answer a request, at once or when it is done."""
+        for name, value in ask.args.items():
+            if isinstance(value, int | float) and abs(value) > NUMBER_MAX:  # no answer could name it
+                self._refuse(ask, peer, ValueError(f"{name} can't be {value}"))
+                return
         if ask.what in ORDERS:
             self._core.order(ask, peer.id, asyncio.get_running_loop().time())
             return
