@@ -16,12 +16,11 @@ log = logging.getLogger("reknit.journal")
 RETRY_S = 1.0
 """The delay before a failed commit is retried, on a full disk for instance."""
 SMALL_BYTES = 64 << 10
-IDLE_S = 0.005
+IDLE_S = 0.0002
 """A commit this long after the last one ended is alone: a group would gain nothing."""
 SLOW_S = 0.005
-"""A commit on the event loop that took this long is the last one there for a while."""
-RESPITE = 200
-"""For so many times as long as it took: a slow disk takes at most a two-hundredth of the event loop's time."""
+"""A commit on the event loop that took this long is the last one there for `RESPITE_S`."""
+RESPITE_S = 10.0
 
 
 class CommitThread:
@@ -100,8 +99,7 @@ class CommitThread:
         began = environment.monotonic()
         end = self._journal.commit(sync)
         ended = environment.monotonic()
-        took_s = ended - began
-        self._alone_at = ended + (took_s * RESPITE if took_s > SLOW_S else IDLE_S)
+        self._alone_at = ended + (RESPITE_S if ended - began > SLOW_S else IDLE_S)
         return end
 
     def _work(self) -> None:
