@@ -14,8 +14,8 @@ RUNTIME_EXTRAS := spark pipelines zenoh http crypto jwt uprotocol
 EXTRAS := dev spark pipelines zenoh http crypto jwt bench
 # What is imported is compiled once, not at every start (tests start hundreds of processes), and the rest not at all.
 export PYTHONDONTWRITEBYTECODE :=
-# Some tests wait more than they compute: one more of them than there are cores.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 6))')
+# Many tests wait more than they compute: two more of them than there are cores.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 2, 8))')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench sim sim-coverage mutants fuzz chaos soak overload attack dist lock docs clean

@@ -8,7 +8,7 @@ from typing import Any
 
 from reknit.gateway.publish_pace import PublishPace
 from reknit.protocol.publish.rate_quotas import RateQuotas, Rates
-from reknit.testing.fabric.loop import VirtualLoop
+from reknit.testing.fabric.virtual.loop import VirtualLoop
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:

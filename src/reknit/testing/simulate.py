@@ -20,7 +20,7 @@ from typing import Final, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import FabricVerdict
 from reknit.testing.fabric.run import run as run_fabric
 from reknit.testing.faults import FaultPlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import FabricSimulation
 
 BUSY = FabricPlan(

@@ -8,7 +8,7 @@ import pytest
 
 from reknit.protocol.recovery.cache_requests import OpenRequest
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import run
 
 LIARS = FabricPlan(seed=1, nodes=2, run_s=3.0, liars=2, recoverers=2)

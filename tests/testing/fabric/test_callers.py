@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.programs import callers
 from reknit.testing.fabric.programs.amqp import visitors as amqp_visitors
 from reknit.testing.fabric.run import run

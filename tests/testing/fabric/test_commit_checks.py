@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reknit.records import SubscriberOwned
-from reknit.testing.fabric.commit_checks import COMMIT_S_MAX, RETRY_S_MAX, CommitWatch, has_staged
+from reknit.testing.fabric.checks.commits import COMMIT_S_MAX, RETRY_S_MAX, CommitWatch, has_staged
 from reknit.testing.fabric.fabric import Fabric
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import run
 
 DAMAGED = FabricPlan(

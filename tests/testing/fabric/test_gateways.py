@@ -10,7 +10,7 @@ import pytest
 from reknit.gateway.http.replay import JournalReplay
 from reknit.protocol.tunnel.journal_place import JournalPlace
 from reknit.testing.fabric import gateways
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import run
 
 WEB = FabricPlan(

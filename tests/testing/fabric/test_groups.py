@@ -18,7 +18,7 @@ from reknit.environment import open_datagram_socket
 from reknit.protocol.multicast.effects import DeliverBatch, GroupEffect, LostEvents
 from reknit.seqset import SeqSet
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.plan import FabricPlan, GroupNetwork
+from reknit.testing.fabric.plans.plan import FabricPlan, GroupNetwork
 from reknit.testing.fabric.run import run
 
 PLAN = FabricPlan(seed=3, nodes=2, publishers=0, durables=0, ephemerals=0, members=3, run_s=3.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reknit.protocol.subscribe.series_progress import SeriesProgress
-from reknit.testing.fabric.plan import FabricPlan, Shape
+from reknit.testing.fabric.plans.plan import FabricPlan, Shape
 from reknit.testing.fabric.run import run
 
 PLAN = FabricPlan(seed=0, nodes=1, replace_rate=0.4, empty_share=0.0, down_s_max=1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.plan import FabricPlan, Feed
+from reknit.testing.fabric.plans.plan import FabricPlan, Feed
 from reknit.testing.fabric.run import FabricSimulation
 
 

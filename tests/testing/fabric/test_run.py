@@ -14,7 +14,7 @@ from reknit.testing.simulate import describe
 CHUNKS, CHUNK = 12, 5
 """60 fabrics."""
 FINGERPRINTS = """
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import run
 gateways = FabricPlan(
     seed=9, run_s=3.0, nodes=2, posters=1, tunnels=1, web_readers=2, amqp_senders=2, amqp_receivers=3,

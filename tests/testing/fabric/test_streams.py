@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from reknit.testing.fabric.checks.rules import streams_are_whole
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.rule_checks import streams_are_whole
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import FabricSimulation
 
 PLAN = FabricPlan(

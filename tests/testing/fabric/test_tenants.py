@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from reknit.testing.fabric.checks.quotas import rates_are_kept
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.programs.tenants.held_quotas import identities_keep_their_quotas, names_of
-from reknit.testing.fabric.quota_checks import rates_are_kept
 from reknit.testing.fabric.run import FabricSimulation, run
 
 PLAN = FabricPlan(seed=1, nodes=1, run_s=4.0, publishers=1, durables=1, tenants=2, burst_max=10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.programs.web import visitors
 from reknit.testing.fabric.programs.web.visited_pages import VisitedPage
 from reknit.testing.fabric.run import run

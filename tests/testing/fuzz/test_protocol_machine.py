@@ -18,8 +18,8 @@ from reknit.client.session import Session
 from reknit.config import Config, HttpSettings, JournalSettings, TopicSettings
 from reknit.outcome import Outcome
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.nodes import PORT
+from reknit.testing.fabric.virtual.logs import tracebacks
 from reknit.topic import Pattern
 from reknit.wire.codec import Decoder, Frames, encode
 from reknit.wire.messages import (

@@ -27,10 +27,10 @@ from typing import Any, Self, TypeVar
 
 from reknit.client.session import Session
 from reknit.config import Config
-from reknit.testing.fabric.hosts import Host
-from reknit.testing.fabric.loop import VirtualLoop
-from reknit.testing.fabric.network import FabricNetwork
 from reknit.testing.fabric.nodes import FabricNode
+from reknit.testing.fabric.virtual.hosts import Host
+from reknit.testing.fabric.virtual.loop import VirtualLoop
+from reknit.testing.fabric.virtual.network import FabricNetwork
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from reknit.errors import JournalCorrupt
 from reknit.store.directory.repair import repair
-from reknit.testing.fabric.disk import flip_byte
-from reknit.testing.fabric.hosts import Host
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Program, Scene
 from reknit.testing.fabric.replacements import NEVER, Replacement, copy_disk, start_replaced
+from reknit.testing.fabric.virtual.disk import flip_byte
+from reknit.testing.fabric.virtual.hosts import Host
 
 
 class Faults:

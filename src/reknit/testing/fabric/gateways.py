@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from reknit.config import AmqpSettings, HttpSettings
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.programs.amqp.client import is_available
 from reknit.testing.fabric.programs.amqp.echo import AmqpEchoProgram
 from reknit.testing.fabric.programs.amqp.links import AmqpReceivingProgram, AmqpSendingProgram

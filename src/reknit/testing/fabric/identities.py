@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reknit.config import SecuritySettings
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.trust.tokens import Token, digest_of
 
 ANYBODY = ("publish **", "subscribe **", "as //*/FFFFFFFF/FF/FFFF", "admin")

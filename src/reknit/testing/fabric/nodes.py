@@ -8,8 +8,8 @@ from typing import Final
 from reknit.config import Config
 from reknit.server import Node, build_node
 from reknit.store.disk import DiskJournal
-from reknit.testing.fabric.hosts import Host
-from reknit.testing.fabric.network import FabricNetwork
+from reknit.testing.fabric.virtual.hosts import Host
+from reknit.testing.fabric.virtual.network import FabricNetwork
 
 PORT: Final = 7440
 HTTP_PORT: Final = 8080

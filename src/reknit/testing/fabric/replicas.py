@@ -10,7 +10,7 @@ from reknit.config import Config, HttpSettings
 from reknit.errors import Refused
 from reknit.outcome import Code
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.plan import Feed
+from reknit.testing.fabric.plans.plan import Feed
 from reknit.testing.fabric.programs.program import CLIENT, ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram

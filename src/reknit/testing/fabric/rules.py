@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from reknit.config import Config, RetentionSettings, TopicSettings
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.topic import Pattern
 
 ORDERED_ATTEMPTS_MAX = 20

@@ -23,16 +23,16 @@ from reknit.config import (
     TransportSettings,
 )
 from reknit.testing.fabric import gateways
-from reknit.testing.fabric.checks import judge, owed_events_arrive
-from reknit.testing.fabric.commit_checks import CommitWatch, has_staged
+from reknit.testing.fabric.checks.commits import CommitWatch, has_staged
+from reknit.testing.fabric.checks.events import judge, owed_events_arrive
+from reknit.testing.fabric.checks.gateways import is_hostile, tunnels_resume
+from reknit.testing.fabric.checks.groups import GROUP_CHECKS
+from reknit.testing.fabric.checks.rest import nodes_forget
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
-from reknit.testing.fabric.gateway_checks import is_hostile, tunnels_resume
-from reknit.testing.fabric.group_checks import GROUP_CHECKS
 from reknit.testing.fabric.identities import security
-from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.programs.administration import operators
 from reknit.testing.fabric.programs.blocking import blocking_programs
 from reknit.testing.fabric.programs.caches import recovering_programs
@@ -47,8 +47,8 @@ from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.tenants.tenants import tenant_programs
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
 from reknit.testing.fabric.replicas import start_outposts
-from reknit.testing.fabric.rest_checks import nodes_forget
 from reknit.testing.fabric.rules import with_rules
+from reknit.testing.fabric.virtual.logs import tracebacks
 from reknit.testing.shrink import replay_settings
 from reknit.topic import Pattern
 

@@ -30,10 +30,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from reknit.testing.fabric.checks import ledgers_balance, no_error_is_unhandled
+from reknit.testing.fabric.checks.events import ledgers_balance, no_error_is_unhandled
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.programs.program import Program, Scene
 from reknit.testing.fabric.run import FabricSimulation
 

@@ -15,11 +15,11 @@ import msgspec
 
 from reknit.frame import peek
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.logs import tracebacks
-from reknit.testing.fabric.network import FIRST_PORT, HostPort
 from reknit.testing.fabric.nodes import AMQP_PORT, HTTP_PORT, PORT
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import FabricSimulation
+from reknit.testing.fabric.virtual.logs import tracebacks
+from reknit.testing.fabric.virtual.network import FIRST_PORT, HostPort
 
 PLAN: Final = FabricPlan(
     seed=12,

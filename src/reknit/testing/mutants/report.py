@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from reknit.testing import checks
 from reknit.testing.checks.promise import PROMISES
-from reknit.testing.fabric.checks import CHECKS as FABRIC_CHECKS
+from reknit.testing.fabric.checks.events import CHECKS as FABRIC_CHECKS
 from reknit.testing.mutants.catalogue import MUTANTS as CATALOGUE
 from reknit.testing.mutants.mutant import Mutant
 from reknit.testing.mutants.runner import MutantResult

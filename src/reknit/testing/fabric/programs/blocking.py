@@ -21,7 +21,7 @@ from reknit.testing.fabric.programs.stored_events import stored_events_are_durab
 from reknit.testing.fabric.programs.streams import NAME, PIECES_MAX
 from reknit.testing.fabric.programs.streams import TOPIC as FILMS
 from reknit.testing.fabric.record import Seen, Sent
-from reknit.testing.fabric.threads import ProgramThread
+from reknit.testing.fabric.virtual.threads import ProgramThread
 
 TOPICS: Final = ("plant/a", "car/1")
 JOBS: Final = "jobs/x"

@@ -11,11 +11,11 @@ from typing import Any, Final
 from reknit.config import Config, RecoverySettings, TransportSettings
 from reknit.errors import Closed, NotConnected, Refused, ReknitError
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.hosts import Host
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.record import EventId, Record
 from reknit.testing.fabric.replacements import Replacement
+from reknit.testing.fabric.virtual.hosts import Host
 
 AGAIN_S: Final = 0.3
 """How long a service manager waits before it starts a program that failed."""

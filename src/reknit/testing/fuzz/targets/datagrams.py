@@ -15,8 +15,8 @@ from reknit.client.group.keys import GroupKeys
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.programs.attacks import mutate_bytes
+from reknit.testing.fabric.virtual.logs import tracebacks
 from reknit.testing.fuzz.inputs import SAY, Step
 from reknit.testing.fuzz.mutations import mutate_order, mutate_value
 from reknit.testing.fuzz.targets.target import LocalTarget

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any, Final, Protocol, Self
 
 from reknit.frame import Buffer
-from reknit.testing.fabric.hosts import Host, Life
-from reknit.testing.fabric.loop import VirtualLoop
+from reknit.testing.fabric.virtual.hosts import Host, Life
+from reknit.testing.fabric.virtual.loop import VirtualLoop
 
 Address = tuple[str, int]
 
@@ -25,7 +25,7 @@ FULL_S: Final = 0.001
 
 
 class Air(Protocol):
-    """The network between the hosts; see `reknit.testing.fabric.network`."""
+    """The network between the hosts; see `reknit.testing.fabric.virtual.network`."""
 
     loop: VirtualLoop
 

@@ -9,7 +9,7 @@ import pytest
 
 from reknit import environment
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.loop import Deadlock
+from reknit.testing.fabric.virtual.loop import Deadlock
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from reknit.frame import Buffer
-from reknit.testing.fabric.hosts import Life
-from reknit.testing.fabric.loop import VirtualLoop
+from reknit.testing.fabric.virtual.hosts import Life
+from reknit.testing.fabric.virtual.loop import VirtualLoop
 
 HIGH_BYTES: Final = 64 << 10
 """The default of asyncio: with more unsent bytes than this, a protocol is told to pause."""
@@ -26,7 +26,7 @@ class _Sign(Enum):
 
 
 class Wire(Protocol):
-    """The network between the hosts; see `reknit.testing.fabric.network`."""
+    """The network between the hosts; see `reknit.testing.fabric.virtual.network`."""
 
     loop: VirtualLoop
     socket_bytes: int

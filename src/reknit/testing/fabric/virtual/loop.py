@@ -50,7 +50,7 @@ class HostEnvironment(Protocol):
 
 
 class VirtualNetwork(Protocol):
-    """Opens servers and connections; see `reknit.testing.fabric.network`."""
+    """Opens servers and connections; see `reknit.testing.fabric.virtual.network`."""
 
     async def create_server(self, factory: Callable[[], Any], host: str, port: int) -> Any:
         """Accept connections."""
@@ -84,7 +84,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.tasks: list[asyncio.Task[Any]] = []
         """Every task, because one that never ends may only be collected at the end of the simulation."""
         self.threads: list[Any] = []
-        """The threads of blocking programs: see `reknit.testing.fabric.threads`."""
+        """The threads of blocking programs: see `reknit.testing.fabric.virtual.threads`."""
         self.set_task_factory(self._make_task)
 
     def _make_task(self, loop: Any, coro: Any, **more: Any) -> asyncio.Task[Any]:

@@ -1,4 +1,4 @@
-"""What must hold for nodes that get events over relays, bridges or alignment; see `reknit.testing.fabric.checks`."""
+"""What must hold for nodes that get events over relays, bridges or alignment; see `checks.events`."""
 
 from __future__ import annotations
 

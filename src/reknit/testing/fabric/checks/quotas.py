@@ -1,4 +1,4 @@
-"""What must hold for identities with quotas; see `reknit.testing.fabric.checks`."""
+"""What must hold for identities with quotas; see `reknit.testing.fabric.checks.events`."""
 
 from __future__ import annotations
 

@@ -9,23 +9,23 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from reknit.ledger import LedgerRow
-from reknit.testing.fabric.gateway_checks import GATEWAY_CHECKS, is_hostile
-from reknit.testing.fabric.group_checks import GROUP_CHECKS
-from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.programs.groups import TOPIC
-from reknit.testing.fabric.programs.program import Scene
-from reknit.testing.fabric.quota_checks import QUOTA_CHECKS
-from reknit.testing.fabric.record import Seen, Sent
-from reknit.testing.fabric.replacements import is_forgotten, may_be_gone
-from reknit.testing.fabric.replica_checks import REPLICA_CHECKS
-from reknit.testing.fabric.rest_checks import REST_CHECKS
-from reknit.testing.fabric.rule_checks import (
+from reknit.testing.fabric.checks.gateways import GATEWAY_CHECKS, is_hostile
+from reknit.testing.fabric.checks.groups import GROUP_CHECKS
+from reknit.testing.fabric.checks.quotas import QUOTA_CHECKS
+from reknit.testing.fabric.checks.replicas import REPLICA_CHECKS
+from reknit.testing.fabric.checks.rest import REST_CHECKS
+from reknit.testing.fabric.checks.rules import (
     RULE_CHECKS,
     is_dead_letter,
     is_refused,
     losses_are_counted,
     may_be_withheld,
 )
+from reknit.testing.fabric.nodes import FabricNode
+from reknit.testing.fabric.programs.groups import TOPIC
+from reknit.testing.fabric.programs.program import Scene
+from reknit.testing.fabric.record import Seen, Sent
+from reknit.testing.fabric.replacements import is_forgotten, may_be_gone
 from reknit.testing.fabric.rules import feeds_owe, protects_owed
 from reknit.topic import Pattern
 

@@ -12,10 +12,10 @@ from random import Random
 from typing import Any, Final
 
 from reknit import environment
-from reknit.testing.fabric.datagrams import DatagramNetwork, VirtualSocket
-from reknit.testing.fabric.hosts import Host, Life
-from reknit.testing.fabric.loop import VirtualLoop
-from reknit.testing.fabric.streams import StreamEnd, VirtualServer
+from reknit.testing.fabric.virtual.datagrams import DatagramNetwork, VirtualSocket
+from reknit.testing.fabric.virtual.hosts import Host, Life
+from reknit.testing.fabric.virtual.loop import VirtualLoop
+from reknit.testing.fabric.virtual.streams import StreamEnd, VirtualServer
 
 CONNECT_S: Final = 60.0
 """How long a system tries to open a connection before it gives up."""

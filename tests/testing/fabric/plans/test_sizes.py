@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.plan_families import FAMILIES
-from reknit.testing.fabric.plan_sizes import EVENTS_MAX, KINDS
+from reknit.testing.fabric.plans.families import FAMILIES
+from reknit.testing.fabric.plans.plan import FabricPlan
+from reknit.testing.fabric.plans.sizes import EVENTS_MAX, KINDS
 from reknit.testing.shrink import changed
 
 SIZES = {name for absent in KINDS.values() for name in absent} | {"put_rate"}

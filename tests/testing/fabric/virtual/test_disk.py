@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from reknit.testing.fabric.disk import VirtualDisk
+from reknit.testing.fabric.virtual.disk import VirtualDisk
 
 OLD, SYNCED, LATER = b"o" * 4096, b"s" * 4096, b"l" * 4096
 

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any, Final, TypeVar, cast
 
 from reknit.environment import Environment, Process, Worker
-from reknit.testing.fabric.disk import VirtualDisk
-from reknit.testing.fabric.loop import VirtualLoop
+from reknit.testing.fabric.virtual.disk import VirtualDisk
+from reknit.testing.fabric.virtual.loop import VirtualLoop
 
 T = TypeVar("T")
 

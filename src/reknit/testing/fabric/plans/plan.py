@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Literal
 
-from reknit.testing.fabric.plan_draws import PlanDraw
-from reknit.testing.fabric.plan_families import family_fields
-from reknit.testing.fabric.plan_sizes import small_fields
+from reknit.testing.fabric.plans.draws import PlanDraw
+from reknit.testing.fabric.plans.families import family_fields
+from reknit.testing.fabric.plans.sizes import small_fields
 
 Shape = Literal["mesh", "chain", "ring", "star"]
 Order = Literal["none", "source", "key"]

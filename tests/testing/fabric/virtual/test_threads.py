@@ -6,10 +6,10 @@ import asyncio
 
 from reknit.client.blocking.session import SyncSession
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.programs.program import CLIENT
 from reknit.testing.fabric.run import run
-from reknit.testing.fabric.threads import ProgramThread
+from reknit.testing.fabric.virtual.threads import ProgramThread
 
 PLAN = FabricPlan(
     seed=5,

@@ -1,4 +1,4 @@
-"""What must hold for the clients of gateways; see `reknit.testing.fabric.checks`."""
+"""What must hold for the clients of gateways; see `reknit.testing.fabric.checks.events`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from reknit.client.blocking.loop_thread import LoopThread
-from reknit.testing.fabric.hosts import Host, Life
+from reknit.testing.fabric.virtual.hosts import Host, Life
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from reknit.dead_letter import DeadLetterContent
+from reknit.testing.fabric.checks.rest import REST_CHECKS
 from reknit.testing.fabric.fabric import Fabric
-from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.rest_checks import REST_CHECKS
+from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import FabricSimulation
 
 
