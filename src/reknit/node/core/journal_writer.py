@@ -140,6 +140,8 @@ class JournalWriter:
                 if not self._is_awaited(response.topic):
                     self._responses.unwanted(response)
                 number, sync = self._intake.next_number(), True
+                # A neighbour may bring it back: then it is known.
+                self._intake.appended_here(number, {response.source: response.stop})
             case _:
                 assert_never(effect)
         self.staged(number, sync)

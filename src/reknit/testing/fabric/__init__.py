@@ -1,6 +1,6 @@
 """Whole fabrics in virtual time: real nodes, gateways and clients on a deterministic event loop, with faults.
 
-`fabric.py` puts one together: `loop.py` is its event loop, `hosts.py` the machines that crash, freeze and have clocks
-and disks of their own, `network.py`, `streams.py` and `datagrams.py` the network between them, `disk.py` their files.
+`fabric.py` puts one together: `plans/` says what runs in it and what goes wrong, `virtual/` has its event loop,
+machines, network and disks, `programs/` the clients, and `checks/` what must hold.
 Open `fabric.py` first. It may import everything but `cli`.
 """
