@@ -1,7 +1,8 @@
 """Shared by all tests: reproducible examples, no settings from the shell, the order of files, no silent skips."""
 
+import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,17 @@ def no_settings_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("REKNIT_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def no_log_handlers_left_behind() -> Iterator[None]:
+    """Commands that a test runs in this process log to its captured stderr, which is closed after the test."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in [one for one in root.handlers if type(one) is logging.StreamHandler and one not in before]:
+        root.removeHandler(handler)
+    root.setLevel(level)
 
 
 SESSION = "tests/spark"
