@@ -38,7 +38,7 @@ class Code(IntEnum):
 
 
 def code_name(code: int) -> str:
-    """The name of a google.rpc code, as errors print it. A peer may also send a number that is none.
+    """The name of a google.rpc code, as errors print it; a peer may send a number that has no name.
 
     >>> code_name(7), code_name(99)
     ('PERMISSION_DENIED', 'code 99')

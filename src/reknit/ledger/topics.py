@@ -15,7 +15,7 @@ from reknit.topic import Pattern
 
 @dataclass(slots=True)
 class TopicTotals:
-    """What was published on one topic, kept as it is published."""
+    """The events that were published on one topic. It is updated with each batch."""
 
     events: int = 0
     sources: int = 0

@@ -58,7 +58,7 @@ class AnycastEventReceiver:
         self.drain = receiver.drain
 
     def go_on(self) -> None:
-        """What is on its way over anycast is bounded for all receivers together (`anycast.held_bytes_max`)."""
+        """All receivers together share one limit: `anycast.held_bytes_max`."""
 
     async def arrive(self) -> None:
         await asyncio.sleep(0)  # available events were delivered before; their callbacks run in the next turn

@@ -1,7 +1,7 @@
 """How many events a path may have in hand, if nobody says: about as many as it settles in a fifth of a second.
 
-A subscriber that is slow then holds few events, and those that it would not get to go to others. What a path settles is
-measured while it has something to settle.
+So a slow subscriber holds few events, and others get the rest. What a path settles is measured while it has something
+to settle.
 
 A subscriber may also gather events and settle them together. If events wait and a path that is full settles nothing for
 a while, it gets twice as many, and from then on never fewer.
@@ -18,6 +18,9 @@ FIRST_LINK: Final = 128
 LEAST: Final = 2
 """One to work on, and one that is there when it is done."""
 HELD_S: Final = 0.2
+"""A path gets as many events as it settles in this time."""
+BUSY_SHARE: Final = 100
+"""This part of a window keeps its path busy until more events come: those of 2 ms."""
 PERIOD_S: Final = 0.005
 """How long is measured, at least, unless everything is settled before."""
 PATIENCE_S: Final = 1.0
@@ -51,7 +54,7 @@ class Window:
     @property
     def busy(self) -> int:
         """How many events keep the path busy until it gets more."""
-        return max(LEAST, self.size // 100)
+        return max(LEAST, self.size // BUSY_SHARE)
 
     def sent(self, now: float) -> None:
         """Events went along the path."""

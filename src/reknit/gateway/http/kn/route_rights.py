@@ -1,4 +1,4 @@
-"""Who may have a route between two topics: whoever may read the one, and publish on the other."""
+"""The right to a route between two topics: its maker has to read the first, and publish on the second."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class KnRouter:
             self._feed.routes_changed()
 
     def _apply(self, entry: Entry, batch: Batch, is_new: bool = False) -> bool:
-        """Take routes from the journal. Whoever published new ones themselves is asked for their right to them."""
+        """Take routes from the journal. The publisher of a new route needs the right to it."""
         changed = False
         from_topic = entry.head.topic.rpartition("/")[0]
         owner = self._journal.ledger.owners.get(entry.head.source, "")
