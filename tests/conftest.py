@@ -23,14 +23,17 @@ def no_settings_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_log_handlers_left_behind() -> Iterator[None]:
-    """Commands that a test runs in this process log to its captured stderr, which is closed after the test."""
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
+def logging_as_before() -> Iterator[None]:
+    """Commands that a test runs in this process set levels, and log to a captured stderr that is closed after it."""
+    root, ours = logging.getLogger(), logging.getLogger("reknit")
+    handlers, levels = list(root.handlers), (root.level, ours.level)
     yield
-    for handler in [one for one in root.handlers if type(one) is logging.StreamHandler and one not in before]:
+    for handler in [
+        one for one in root.handlers if type(one) is logging.StreamHandler and one not in handlers
+    ]:
         root.removeHandler(handler)
-    root.setLevel(level)
+    for logger, level in zip((root, ours), levels, strict=True):
+        logger.setLevel(level)
 
 
 SESSION = "tests/spark"
