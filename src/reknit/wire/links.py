@@ -143,7 +143,7 @@ class Got(Message, frozen=True, tag=52):
 
 class Skip(Message, frozen=True, tag=53):
     """A bridge or a publisher tells a node: events `[start, stop)` are lost at their origin. The series continues after
-    them. No answer."""
+    them. The answer is `Ack` when that is durable, or `Expect` if the node misses events before them."""
 
     topic: Topic
     source: Source

@@ -19,6 +19,7 @@ class DeliveryQueue:
         """Why no more batches come."""
         self._batches: deque[Batch] = deque()
         self._wake: asyncio.Future[None] | None = None
+        self._is_woken = False
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -31,6 +32,9 @@ class DeliveryQueue:
     async def take(self) -> Batch:
         """The next batch."""
         while not self._batches:
+            if self._is_woken:
+                self._is_woken = False
+                raise StopAsyncIteration
             if self.error is not None:
                 if isinstance(self.error, Closed):
                     raise StopAsyncIteration
@@ -38,6 +42,11 @@ class DeliveryQueue:
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         return self._batches.popleft()
+
+    def wake(self) -> None:
+        """The reader gets `StopAsyncIteration` once, if there is no batch."""
+        self._is_woken = True
+        resolve(self._wake)
 
     def remove_behind(self, batch: Batch) -> list[Batch]:
         """Remove the batches that have to wait for this one."""

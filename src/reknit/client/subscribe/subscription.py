@@ -187,6 +187,10 @@ class Subscription:
             taken.append(await self._take())
         return taken
 
+    def wake(self) -> None:
+        """Let `take_all` return, with an empty list if no batch has come."""
+        self._queue.wake()
+
     async def _take(self) -> Batch:
         batch = self._settlement.taken(await self._queue.take(), begins_streams=self._auto_accept)
         self._driver.taken(batch)

@@ -19,6 +19,7 @@ from reknit.node.replication.replicator import Replicator, Runner
 from reknit.node.replication.visited_nodes import VisitedReports
 from reknit.protocol.replication.batch_expiry import BatchExpiry
 from reknit.protocol.replication.replication import Replication
+from reknit.protocol.subscribe.inputs import LossReport
 from reknit.topic import Pattern
 from reknit.transport.connection import Handler
 from reknit.transport.tcp import parse_url
@@ -96,6 +97,8 @@ class Relay:
             token=own_token(node.config.security),
         )
         self._visited = VisitedReports(self._replicator.tell)
+        self._reported: list[LossReport] = []
+        """Losses that the other node reported."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -114,12 +117,26 @@ class Relay:
     async def _copy(self) -> None:
         config = self._config
         session = self._connect(self.url, config=config, token=own_token(config.security), wait_s=RETRY_S)
+
+        def on_lost(report: LossReport) -> None:
+            self._reported.append(report)
+            wanted.wake()
+
         async with session:
             wanted = session.subscribe(
-                self.pattern.text, name=self._name, history=True, auto_accept=False, is_cache=True
+                self.pattern.text,
+                name=self._name,
+                history=True,
+                auto_accept=False,
+                is_cache=True,
+                on_lost=on_lost,
             )
             async with wanted as events:
-                while batches := await events.take_all():
-                    await self._visited.tell(session, [batch.source for batch in batches])
+                while (batches := await events.take_all()) or self._reported:
+                    reported = len(self._reported)  # those after which further batches may have come wait
+                    sources = [batch.source for batch in batches]
+                    await self._visited.tell(session, sources + [report.source for report in self._reported])
                     self._replicator.take(batches)
+                    self._replicator.report(self._reported[:reported])
+                    del self._reported[:reported]
                     await self._replicator.room()

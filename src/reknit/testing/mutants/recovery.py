@@ -92,4 +92,28 @@ MUTANTS: Final = (
         new='        """There is room again for the events."""\n        self._is_paused = False',
         breaks="a search that was paused goes on",
     ),
+    Mutant(
+        name="relay-keeps-losses-to-itself",
+        module="reknit.node.replication.relay",
+        old="                    self._replicator.report(self._reported[:reported])\n",
+        new="",
+        breaks="a loss that a relay is told of is told at its target",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="loss-overtakes-batches",
+        module="reknit.protocol.replication.replication",
+        old="            is_next = not self.publisher.waits_before(source, lost.start)",
+        new="            is_next = True",
+        breaks="a target is told of a loss when it has everything before it",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="told-loss-is-not-told-again",
+        module="reknit.protocol.replication.told_losses",
+        old="        self._told.clear()",
+        new="        pass",
+        breaks="a target that was away is told of losses again",
+        simulation="fabric",
+    ),
 )
