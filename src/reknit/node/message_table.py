@@ -153,7 +153,7 @@ class NodeMessages:
 
     def _skip(self, item: Skip, peer: PeerState, now: float) -> None:
         expected = self._core.intake.expected(item.source)
-        if 1 < expected < item.start:
+        if expected < item.start and (item.is_ahead or expected > 1):
             peer.send(Expect(item.source, expected))  # skipping would pass over events that may be found
         elif self._bridges.skipped(item):
             self._core.say_when_durable(peer.id, Ack(item.source, item.stop - 1), now)

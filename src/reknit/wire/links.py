@@ -150,6 +150,8 @@ class Skip(Message, frozen=True, tag=53):
     start: Seq
     stop: Seq
     text: str
+    is_ahead: bool = False
+    """Whether events before them may still come: a source that the node does not know does not begin after them."""
 
     def __post_init__(self) -> None:
         check_range(self.start, self.stop)

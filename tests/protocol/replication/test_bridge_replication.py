@@ -18,12 +18,14 @@ from reknit.protocol.replication.replica_publisher import ReportLost, SendBatche
 from reknit.protocol.replication.replication import (
     AcceptAtSource,
     BatchesTaken,
+    ConfirmLoss,
     LossTold,
     RejectAtSource,
     Replication,
     TargetDown,
     TargetUp,
 )
+from reknit.protocol.replication.told_losses import Loss
 from reknit.wire.links import Via
 from reknit.wire.messages import Ack
 from tests.protocol.replication.batches import ANN, BOB, made
@@ -109,7 +111,7 @@ def test_what_came_over_too_many_bridges_is_rejected() -> None:
 
 
 def lost(start: int, stop: int, source: bytes = ANN, topic: str = "plant/a") -> LossTold:
-    return LossTold(Gap((topic, source), start, stop))
+    return LossTold(Loss(Gap((topic, source), start, stop)))
 
 
 def reported(effects: list[Effect]) -> list[tuple[int, int]]:
@@ -130,14 +132,15 @@ def test_a_loss_waits_for_batches_that_wait() -> None:
     assert reported(route.give(Ack(ANN, 2))) == [(3, 6)]
 
 
-def test_a_loss_that_waits_is_not_forgotten_when_the_source_is_away() -> None:
+def test_a_loss_that_waits_is_reported_again_by_a_source_that_was_away() -> None:
     route = Route()
-    route.give(lost(1, 4), SourceDown())
-    assert route.give(SourceUp("a")) == [AskVisited([ANN])]
+    route.give(lost(1, 4), SourceDown(), SourceUp("a"))
+    assert route.give(lost(1, 4)) == [AskVisited([ANN])]
     assert reported(route.give(VisitedKnown({ANN: []}))) == [(1, 4)]
 
 
 def test_a_target_is_not_told_of_losses_of_what_it_does_not_get() -> None:
     route = Route(hops_max=1)
     route.give(VisitedKnown({ANN: ["b"], BOB: ["c"], b"eve!" * 4: []}))
-    assert route.give(lost(1, 4), lost(1, 4, BOB), lost(1, 4, b"eve!" * 4, "reknit/dead-letters")) == []
+    losses = [lost(1, 4), lost(1, 4, BOB), lost(1, 4, b"eve!" * 4, "reknit/dead-letters")]
+    assert route.give(*losses) == [ConfirmLoss(one.loss) for one in losses]

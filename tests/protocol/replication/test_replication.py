@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reknit.batch import Batch
-from reknit.outcome import Code
+from reknit.outcome import Code, Reason
 from reknit.protocol.recovery.cache_inputs import AskRemote, RemoteAnswered, RemoteFound
 from reknit.protocol.replication.batch_expiry import EXPIRED_ON_THE_WAY, BatchExpiry
 from reknit.protocol.replication.gap import Gap
@@ -11,6 +11,7 @@ from reknit.protocol.replication.replica_publisher import ReportLost, SendBatche
 from reknit.protocol.replication.replication import (
     AcceptAtSource,
     BatchesTaken,
+    ConfirmLoss,
     Effect,
     FailAtSource,
     Input,
@@ -20,6 +21,7 @@ from reknit.protocol.replication.replication import (
     TargetDown,
     TargetUp,
 )
+from reknit.protocol.replication.told_losses import Loss
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 from tests.protocol.replication.batches import ANN, SERIES, bounds, made
 
@@ -167,7 +169,7 @@ GONE = "nobody at tcp://source:7440 has it any more"
 
 
 def lost(start: int, stop: int) -> LossTold:
-    return LossTold(Gap(SERIES, start, stop))
+    return LossTold(Loss(Gap(SERIES, start, stop)))
 
 
 def test_a_loss_is_reported_after_what_comes_before_it() -> None:
@@ -175,14 +177,21 @@ def test_a_loss_is_reported_after_what_comes_before_it() -> None:
     assert copy.give(lost(3, 6)) == []
     assert copy.give(Ack(ANN, 2)) == [AcceptAtSource([made(1, 3)]), ReportLost(SERIES, 3, 6, GONE)]
     assert copy.give(Ack(ANN, 2)) == [], "reported once"
-    assert copy.give(Ack(ANN, 5), lost(8, 9)) == [ReportLost(SERIES, 8, 9, GONE)]
+    assert copy.give(Ack(ANN, 5)) == [ConfirmLoss(lost(3, 6).loss)]
+    assert copy.give(lost(8, 9)) == [ReportLost(SERIES, 8, 9, GONE)]
 
 
 def test_losses_of_a_source_are_reported_one_by_one_in_order() -> None:
     copy = Copy(has_ttl=False)
     assert copy.give(lost(3, 6), lost(8, 9)) == [ReportLost(SERIES, 3, 6, GONE)]
-    assert copy.give(Ack(ANN, 5)) == [ReportLost(SERIES, 8, 9, GONE)]
-    assert copy.give(Ack(ANN, 8), TargetDown(), TargetUp()) == []
+    assert copy.give(lost(8, 9)) == [], "reported again by the source"
+    assert copy.give(Ack(ANN, 5)) == [ConfirmLoss(lost(3, 6).loss), ReportLost(SERIES, 8, 9, GONE)]
+    assert copy.give(Ack(ANN, 8), TargetDown(), TargetUp()) == [ConfirmLoss(lost(8, 9).loss)]
+
+
+def test_a_target_learns_whether_events_before_a_loss_may_still_come() -> None:
+    damaged = LossTold(Loss(Gap(SERIES, 5, 9), str(Reason.DAMAGED)))
+    assert Copy(has_ttl=False).give(damaged) == [ReportLost(SERIES, 5, 9, GONE, is_ahead=True)]
 
 
 def test_a_loss_is_reported_again_to_a_target_that_was_away() -> None:

@@ -53,6 +53,7 @@ class Subscription:
             is_cache=options.is_cache,
             zero_us=_zero_us(),
             takes_streams=options.streams,
+            confirms_losses=options.confirm_losses,
         )
         self._router = router
         self._name = options.name
@@ -186,6 +187,13 @@ class Subscription:
         while self._queue:
             taken.append(await self._take())
         return taken
+
+    def confirm_lost(self, report: machines.LossReport) -> None:
+        """A durable subscription without `confirm_losses` need not be told of this loss again."""
+        machine = self._driver.machine
+        if self._name and isinstance(machine, machines.Subscriber):
+            machine.confirm_lost((report.topic, report.source), report.start, report.stop)
+            self._driver.perform()
 
     def wake(self) -> None:
         """Let `take_all` return, with an empty list if no batch has come."""

@@ -195,15 +195,21 @@ class Bridge:
             wanted.wake()
 
         wanted = session.subscribe(
-            self._pattern.text, name=self._name, auto_accept=False, is_cache=True, on_lost=on_lost
+            self._pattern.text,
+            name=self._name,
+            auto_accept=False,
+            is_cache=True,
+            on_lost=on_lost,
+            confirm_losses=False,
         )
+        self._replicator.confirm_lost = wanted.confirm_lost
         async with wanted as events:
             self._has_begun.set()
-            await self._answer_question(session)
             while (batches := await events.take_all()) or reported:
                 self._replicator.take(batches)
-                self._replicator.report(reported)
+                losses = reported.copy()
                 reported.clear()
+                self._replicator.report(losses)
                 await self._answer_question(session)
                 await self._replicator.room()
 

@@ -97,8 +97,6 @@ class Relay:
             token=own_token(node.config.security),
         )
         self._visited = VisitedReports(self._replicator.tell)
-        self._reported: list[LossReport] = []
-        """Losses that the other node reported."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -117,9 +115,10 @@ class Relay:
     async def _copy(self) -> None:
         config = self._config
         session = self._connect(self.url, config=config, token=own_token(config.security), wait_s=RETRY_S)
+        reported: list[LossReport] = []
 
         def on_lost(report: LossReport) -> None:
-            self._reported.append(report)
+            reported.append(report)
             wanted.wake()
 
         async with session:
@@ -130,13 +129,15 @@ class Relay:
                 auto_accept=False,
                 is_cache=True,
                 on_lost=on_lost,
+                confirm_losses=False,
             )
+            self._replicator.confirm_lost = wanted.confirm_lost
             async with wanted as events:
-                while (batches := await events.take_all()) or self._reported:
-                    reported = len(self._reported)  # those after which further batches may have come wait
-                    sources = [batch.source for batch in batches]
-                    await self._visited.tell(session, sources + [report.source for report in self._reported])
+                while (batches := await events.take_all()) or reported:
+                    losses = reported.copy()
+                    reported.clear()
+                    sources = [batch.source for batch in batches] + [loss.source for loss in losses]
+                    await self._visited.tell(session, sources)
                     self._replicator.take(batches)
-                    self._replicator.report(self._reported[:reported])
-                    del self._reported[:reported]
+                    self._replicator.report(losses)
                     await self._replicator.room()

@@ -23,6 +23,9 @@ class RemoteEvents(Protocol):
     async def take_all(self) -> list[Batch]:
         """Every batch that has arrived, once there is one; none at the end."""
 
+    def confirm_lost(self, report: LossReport) -> None:
+        """Be told of this loss no more."""
+
     def wake(self) -> None:
         """Let `take_all` return, even if none has arrived."""
 
@@ -54,6 +57,7 @@ class RemoteSession(Protocol):
         auto_accept: bool = True,
         is_cache: bool = False,
         on_lost: OnLost | None = None,
+        confirm_losses: bool = True,
     ) -> RemoteEvents:
         """Events that match the pattern, for a durable subscriber."""
 

@@ -4,7 +4,7 @@
     LossTold          the same
     VisitedKnown      SendToTarget(Via) for each source, then what waited
     SourceUp          the name of the node that is read, which its sources have passed
-    SourceDown        the batches that waited are delivered again; the losses that waited are not
+    SourceDown        what waited is delivered and reported again
     TargetUp          SendToTarget(Via) for all sources; what came from this node is not copied back: AcceptAtSource
 
 A batch whose source passed the target is accepted at the source, and so is one below `reknit/`, unless the route is for
@@ -22,9 +22,9 @@ from reknit.ledger import Series
 from reknit.outcome import Code
 from reknit.protocol.machine import Machine, Peer
 from reknit.protocol.replication import replication
-from reknit.protocol.replication.gap import Gap
 from reknit.protocol.replication.replica_publisher import ReplicaPublisher
 from reknit.protocol.replication.replication import BatchesTaken, LossTold, Replication, TargetDown, TargetUp
+from reknit.protocol.replication.told_losses import Loss
 from reknit.topic import is_reserved
 from reknit.wire.links import Via
 
@@ -79,7 +79,7 @@ class BridgeReplication:
         """The nodes that each source has passed, with the one that is read."""
         self._waiting: list[Batch] = []
         """Batches that wait for `VisitedKnown`."""
-        self._waiting_losses: list[Gap] = []
+        self._waiting_losses: list[Loss] = []
         """The same for losses, which come after them."""
         self._effects: list[Effect] = []
 
@@ -93,15 +93,14 @@ class BridgeReplication:
         match message:
             case BatchesTaken(batches=batches):
                 self._take(batches, now)
-            case LossTold(lost=lost):
-                self._lose([lost], now)
+            case LossTold(loss=loss):
+                self._lose([loss], now)
             case VisitedKnown(nodes=nodes):
                 self._learn(nodes, now)
             case SourceUp(node=node):
                 self.source = node
-                self._lose(self._take_waiting_losses(), now)
             case SourceDown():
-                self.source, self._waiting = "", []
+                self.source, self._waiting, self._waiting_losses = "", [], []
             case TargetUp(node=node):
                 self._target_up(node)
                 self._copy(message, peer, now)
@@ -151,23 +150,23 @@ class BridgeReplication:
             self._visited[source] = [*passed, self.source]
             self._tell(source)
         waiting, self._waiting = self._waiting, []
-        losses = self._take_waiting_losses()
+        losses, self._waiting_losses = self._waiting_losses, []
         if waiting:
             self._take(waiting, now)
         self._lose(losses, now)
 
-    def _take_waiting_losses(self) -> list[Gap]:
-        losses, self._waiting_losses = self._waiting_losses, []
-        return losses
-
-    def _lose(self, losses: list[Gap], now: float) -> None:
+    def _lose(self, losses: list[Loss], now: float) -> None:
         """Pass losses on, after the batches that came before them."""
-        if not self._knows([lost.series[1] for lost in losses]):
+        if not self._knows([loss.gap.series[1] for loss in losses]):
             self._waiting_losses += losses
             return
-        for lost in losses:
-            if not self._stays(lost.series) and len(self._visited[lost.series[1]]) <= self._hops_max:
-                self._copy(LossTold(lost), "", now)
+        for loss in losses:
+            series = loss.gap.series
+            if self._stays(series) or len(self._visited[series[1]]) > self._hops_max:
+                self.copy.confirm([loss])
+            else:
+                self._copy(LossTold(loss), "", now)
+        self._effects += self.copy.take_effects()
 
     def _tell(self, source: bytes) -> None:
         """Tell the target which nodes a source has passed. Of what came from there it knows that better."""

@@ -65,6 +65,8 @@ class ReportLost(msgspec.Struct, frozen=True):
     start: int
     stop: int
     text: str
+    is_ahead: bool = False
+    """Whether events before them may still come."""
 
 
 Input = Ack | Expect | Refuse | Hold | Go
@@ -135,10 +137,12 @@ class ReplicaPublisher:
         self.skip(gap.series, gap.start, first, found, text)
         return max(first - gap.start, 0)
 
-    def skip(self, series: Series, start: int, stop: int, found: list[Batch], text: str) -> None:
+    def skip(
+        self, series: Series, start: int, stop: int, found: list[Batch], text: str, is_ahead: bool = False
+    ) -> None:
         """The node expects `[start, stop)`, which will never arrive: it continues with the batches that were found."""
         if start < stop:
-            self._effects.append(ReportLost(series, start, stop, text))
+            self._effects.append(ReportLost(series, start, stop, text, is_ahead))
         if found:
             self.put_before(found)
         else:

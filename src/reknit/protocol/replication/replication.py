@@ -5,7 +5,7 @@
     Refuse                  RejectAtSource
     Expect                  SendBatches; or AskRemote, for what the source delivered before and does not deliver again
     Remote…                 the source's answers: SendBatches, or ReportLost for what nobody has
-    LossTold                ReportLost, when everything before it is durable at the target; again until that records it
+    LossTold                ReportLost, when everything before it is durable at the target; ConfirmLoss when that is
     TargetDown, Hold        batches wait; one whose ttl runs out before it was sent: FailAtSource
     TargetUp, Go            everything that is not durable at the target is sent (again)
 
@@ -42,7 +42,7 @@ from reknit.protocol.replication.replica_publisher import (
     ReportLost,
     SendBatches,
 )
-from reknit.protocol.replication.told_losses import ToldLosses
+from reknit.protocol.replication.told_losses import Loss, ToldLosses
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 
 
@@ -53,9 +53,9 @@ class BatchesTaken(msgspec.Struct, frozen=True):
 
 
 class LossTold(msgspec.Struct, frozen=True):
-    """The source reported that events are lost, after all batches before them."""
+    """The source reported that events are lost, after the batches that it delivered before."""
 
-    lost: Gap
+    loss: Loss
 
 
 class TargetUp(msgspec.Struct, frozen=True):
@@ -66,6 +66,12 @@ class TargetUp(msgspec.Struct, frozen=True):
 
 class TargetDown(msgspec.Struct, frozen=True):
     """The target is away."""
+
+
+class ConfirmLoss(msgspec.Struct, frozen=True):
+    """The source need not report this loss again."""
+
+    loss: Loss
 
 
 class AcceptAtSource(msgspec.Struct, frozen=True):
@@ -92,7 +98,7 @@ class FailAtSource(msgspec.Struct, frozen=True):
 
 FromTarget = Ack | Expect | Refuse | Hold | Go
 Input = BatchesTaken | LossTold | TargetUp | TargetDown | FromTarget | Remote
-Effect = SendBatches | ReportLost | AskRemote | AcceptAtSource | RejectAtSource | FailAtSource
+Effect = SendBatches | ReportLost | AskRemote | ConfirmLoss | AcceptAtSource | RejectAtSource | FailAtSource
 
 
 class Replication:
@@ -125,8 +131,8 @@ class Replication:
         match message:
             case BatchesTaken(batches=batches):
                 self._put(batches, now)
-            case LossTold(lost=lost):
-                self._losses.add(lost)
+            case LossTold(loss=loss):
+                self._losses.add(loss)
             case TargetUp():
                 self._send_all(now)
             case TargetDown():
@@ -136,7 +142,7 @@ class Replication:
                 self._send_all(now)
             case Ack(source=source, seq=seq):
                 self.publisher.receive(message, peer, now)
-                self._losses.recorded(source, seq)
+                self.confirm(self._losses.recorded(source, seq))
             case Expect(source=source, seq=seq):
                 self.publisher.receive(message, peer, now)
                 self._recover_before_loss(source, seq, now)
@@ -176,6 +182,10 @@ class Replication:
         """The target must not get these."""
         if batches:
             self._effects.append(RejectAtSource(batches, code, text))
+
+    def confirm(self, losses: list[Loss]) -> None:
+        """The target knows of these, or need not."""
+        self._effects += [ConfirmLoss(loss) for loss in losses]
 
     def _put(self, batches: list[Batch], now: float) -> None:
         if self._expiry is not None and self.publisher.is_held:
@@ -224,19 +234,19 @@ class Replication:
         """Tell the target of losses that come next: it would not take anything before them any more."""
         if not self._losses or self.publisher.is_held:
             return
-        for lost in self._losses.untold():
-            source = lost.series[1]
-            is_next = not self.publisher.waits_before(source, lost.start)
-            if is_next and not self._gaps.is_open(lost.series):
-                self._losses.tell(source)
-                self.publisher.skip(lost.series, lost.start, lost.stop, [], self._gaps.text)
+        for loss in self._losses.untold():
+            series, start, stop = loss.gap.series, loss.gap.start, loss.gap.stop
+            is_next = not self.publisher.waits_before(series[1], start)
+            if is_next and not self._gaps.is_open(series):
+                self._losses.tell(series[1])
+                self.publisher.skip(series, start, stop, [], self._gaps.text, loss.is_ahead)
 
     def _recover_before_loss(self, source: bytes, seq: int, now: float) -> None:
         """The target, which was told of a loss, misses events before it that it had before, or that came another way."""
-        lost = self._losses.first(source)
-        if lost is not None and seq < lost.start and source not in self.publisher.unacked_sources():
+        loss = self._losses.first(source)
+        if loss is not None and seq < loss.gap.start and source not in self.publisher.unacked_sources():
             self._losses.tell_again(source)
-            self._gaps.recover(Gap(lost.series, seq, lost.start), now)
+            self._gaps.recover(Gap(loss.gap.series, seq, loss.gap.start), now)
 
     def _fill(self, fill: FillGap, now: float) -> None:
         """What was found and is past its ttl is not copied: the target continues after it."""

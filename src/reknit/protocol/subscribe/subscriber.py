@@ -79,12 +79,15 @@ class Subscriber:
         is_cache: bool = False,
         zero_us: int = 0,
         takes_streams: bool = False,
+        confirms_losses: bool = True,
     ) -> None:
         start = start or Start()
         self.sub = sub
         self.pattern = pattern
         self.name = name
-        options = SubscriptionOptions(sub, pattern, name, start, credit_bytes, is_cache, takes_streams)
+        options = SubscriptionOptions(
+            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, confirms_losses
+        )
         self.node = NodeSubscription(options)
         self._resume_point = ResumePoint(start)
         self._progress = SeriesProgress()
@@ -336,9 +339,13 @@ class Subscriber:
             self._progress.miss(series, stop, reason)
             self._recovery.miss(series, start, stop, now)
             self._recover()
-        if self.name:
-            self.node.outcomes.note_lost(series, start, stop)
-            self.flush()
+        if self.name and self.node.options.confirms_losses:
+            self.confirm_lost(series, start, stop)
+
+    def confirm_lost(self, series: Series, start: int, stop: int) -> None:
+        """Tell the node that it need not tell a durable subscriber of this loss again."""
+        self.node.outcomes.note_lost(series, start, stop)
+        self.flush()
 
     def _recover(self) -> None:
         """Perform the effects of recovery, in order."""

@@ -95,7 +95,7 @@ MUTANTS: Final = (
     Mutant(
         name="relay-keeps-losses-to-itself",
         module="reknit.node.replication.relay",
-        old="                    self._replicator.report(self._reported[:reported])\n",
+        old="                    self._replicator.report(losses)\n",
         new="",
         breaks="a loss that a relay is told of is told at its target",
         simulation="fabric",

@@ -129,7 +129,7 @@ def short_memories(rng: Random) -> dict[str, Any]:
     """Nodes keep events for a moment, and those that copy them are away for longer."""
     return {
         **QUIET,
-        "nodes": rng.choice((1, 2)),
+        "nodes": 1,
         "run_s": rng.uniform(4.0, 8.0),
         "publishers": 4,
         "lasting_share": 1.0,
