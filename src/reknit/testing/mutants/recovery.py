@@ -100,20 +100,4 @@ MUTANTS: Final = (
         breaks="a loss that a relay is told of is told at its target",
         simulation="fabric",
     ),
-    Mutant(
-        name="loss-overtakes-batches",
-        module="reknit.protocol.replication.replication",
-        old="            is_next = not self.publisher.waits_before(source, lost.start)",
-        new="            is_next = True",
-        breaks="a target is told of a loss when it has everything before it",
-        simulation="fabric",
-    ),
-    Mutant(
-        name="told-loss-is-not-told-again",
-        module="reknit.protocol.replication.told_losses",
-        old="        self._told.clear()",
-        new="        pass",
-        breaks="a target that was away is told of losses again",
-        simulation="fabric",
-    ),
 )
