@@ -39,8 +39,8 @@ MUTANTS: Final = (
     Mutant(
         name="outcome-never-confirmed",
         module=SETTLEMENT,
-        old="            settled[queue] = settle_number",
-        new="            settled.setdefault(queue, settle_number)",
+        old="            settled[recipient] = settle_number",
+        new="            settled.setdefault(recipient, settle_number)",
         breaks="a subscriber is told that its outcomes are stored",
     ),
     Mutant(
@@ -137,7 +137,7 @@ MUTANTS: Final = (
     Mutant(
         name="lease-not-revoked",
         module=SETTLEMENT,
-        old="                self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *bounds))\n",
+        old="                    self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *part))\n",
         new="",
         breaks="a subscriber is told that its lease ran out",
     ),
