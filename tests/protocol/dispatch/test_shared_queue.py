@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from reknit.config import TopicSettings
+from reknit.entries import Removed
 from reknit.outcome import Code, FinalOutcome, Outcome
 from reknit.protocol.anycast.window import FIRST, PATIENCE_S
-from reknit.protocol.dispatch.inputs import PeerBlocked
+from reknit.protocol.dispatch.inputs import JournalDamaged, OpenSubscription, PeerBlocked
 from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import DeliverRuns, Redeliver, Send
 from reknit.protocol.machine import PeerLeft
-from reknit.wire.messages import Credit, Lost, Revoked, Settled, Subscribed, Unsubscribe, Unsubscribed
+from reknit.topic import Pattern
+from reknit.wire.messages import (
+    Credit,
+    Lost,
+    Revoked,
+    Settled,
+    Start,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+    Unsubscribed,
+)
 from tests.protocol.dispatch.bench import SOURCE, STREAM, Bench, ranges, seqs
 
 NAME = "queue/work"
@@ -26,7 +38,7 @@ class QueueBench(Bench):
             self.join(member)
 
     def join(self, member: str, **fields: object) -> dict[str, list[int]]:
-        return by_peer(self.subscribe(peer=member, queue="work", **fields))
+        return by_peer(self.subscribe(peer=member, queue="work", **fields))  # type: ignore[arg-type]
 
     def get(self, first: int, count: int = 1, **fields: object) -> dict[str, list[int]]:
         return by_peer(self.publish(first, count, **fields))  # type: ignore[arg-type]
@@ -65,7 +77,8 @@ def test_members_are_told_that_they_share() -> None:
     assert [one for one in to("a", effects) if isinstance(one, Subscribed)] == [
         Subscribed(1, 0, False, is_shared=True)
     ]
-    assert to("b", bench.subscribe(peer="b", queue="work"))[0].resumed  # type: ignore[attr-defined]
+    (second,) = to("b", bench.subscribe(peer="b", queue="work"))
+    assert second == Subscribed(1, 0, True, is_shared=True)
     assert list(bench.journal.ledger.accounts) == [NAME]
 
 
@@ -87,7 +100,8 @@ def test_each_event_goes_to_one_member_until_windows_are_full_and_the_rest_waits
     assert [len(got["a"]), len(got["b"])] == [FIRST, FIRST]
     assert sorted(got["a"] + got["b"]) == list(range(1, 2 * FIRST + 1))
     later = by_peer(bench.settle_as("a", Outcome.ACCEPTED, 1, FIRST + 1, now=0.1))
-    assert list(later) == ["a"] and later["a"][0] == 2 * FIRST + 1
+    assert list(later) == ["a"]
+    assert later["a"][0] == 2 * FIRST + 1
 
 
 def test_events_are_not_missed_while_nobody_has_room() -> None:
@@ -147,7 +161,8 @@ def test_outcome_is_confirmed_to_the_member_that_said_it_when_it_is_durable() ->
     bench.is_slow = False
     bench.keep()
     effects = bench.perform()
-    assert to("a", effects) == [Settled(1, 1)] and to("b", effects) == [Settled(1, 1)]
+    assert to("a", effects) == [Settled(1, 1)]
+    assert to("b", effects) == [Settled(1, 1)]
     assert bench.ends(NAME) == {FinalOutcome.ACCEPTED: ranges((1, 3))}
 
 
@@ -230,30 +245,40 @@ def test_member_that_unsubscribes_leaves_the_others_alone() -> None:
 def test_only_the_last_member_can_forget_a_queue() -> None:
     bench = QueueBench("ab")
     (refused,) = to("a", bench.give(Unsubscribe(1, forget=True), "a"))
-    assert isinstance(refused, Unsubscribed) and refused.code == Code.FAILED_PRECONDITION
-    assert "queue 'work' has 1 other members" in refused.text
+    assert isinstance(refused, Unsubscribed)
+    assert refused.code == Code.FAILED_PRECONDITION
+    assert "queue 'work' has 1 other member:" in refused.text
     assert to("b", bench.give(Unsubscribe(1, forget=True), "b")) == [Unsubscribed(1, is_forgotten=True)]
     assert bench.journal.ledger.accounts == {}
 
 
 def test_two_members_on_one_connection_leave_together() -> None:
     bench = QueueBench("a")
-    bench.get(1, 2)
-    bench.leave("a")
+    bench.give(
+        OpenSubscription(
+            Subscribe(2, "plant/**", "", Start(), 1 << 20, queue="work"), Pattern("plant/**"), -1
+        ),
+        "a",
+    )
+    assert bench.dispatch.registry.subscription_count == 2
+    assert bench.get(1, 2) == {"a": [1, 2]}
+    assert by_peer(bench.leave("a")) == {}
     assert bench.dispatch.registry.subscription_count == 0
 
 
 def test_other_pattern_is_refused() -> None:
     bench = QueueBench("a")
     (refused,) = to("b", bench.subscribe(peer="b", queue="work", pattern="plant/a"))
-    assert isinstance(refused, Unsubscribed) and "queue 'work' was opened for 'plant/**'" in refused.text
+    assert isinstance(refused, Unsubscribed)
+    assert "queue 'work' was opened for 'plant/**'" in refused.text
 
 
 def test_second_program_with_a_durable_name_is_told_of_queues() -> None:
     bench = Bench()
     bench.subscribe("audit", peer="a")
     (ended,) = to("a", bench.subscribe("audit", peer="b"))
-    assert isinstance(ended, Unsubscribed) and "queue=" in ended.text
+    assert isinstance(ended, Unsubscribed)
+    assert "queue=" in ended.text
 
 
 # -- leases
@@ -281,14 +306,15 @@ def test_member_that_lost_a_lease_gets_one_event_at_a_time_until_it_settles_some
 
 
 def ordered(members: str) -> QueueBench:
-    return QueueBench(members, topics=[TopicSettings(pattern="plant/**", order="key")])
+    return QueueBench(members, topics=[TopicSettings(pattern=Pattern("plant/**"), order="key")])
 
 
 def test_key_is_with_one_member_at_a_time_and_other_keys_flow() -> None:
     bench = ordered("ab")
     got = bench.get(1, 6, columns={"key": ["x", "x", "y", "x", "y", "z"]})
     at = {seq: member for member, found in got.items() for seq in found}
-    assert at[1] == at[2] and set(at) == {1, 2, 3, 6}, "one unit of x and of y, and z"
+    assert set(at) == {1, 2, 3, 6}, "one unit of x and of y, and z"
+    assert at[1] == at[2]
     assert at[1] != at[3]
 
 
@@ -312,9 +338,6 @@ def test_event_that_is_given_back_holds_up_its_key_only() -> None:
 
 def test_loss_is_told_to_one_member() -> None:
     bench = QueueBench("ab")
-    from reknit.entries import Removed
-    from reknit.protocol.dispatch.inputs import JournalDamaged
-
     bench.give(PeerBlocked(True), "a")
     bench.give(PeerBlocked(True), "b")
     bench.get(1, 3)

@@ -107,6 +107,7 @@ class SubscriptionDriver:
             self._share()
         elif isinstance(message, Subscribed) and self._is_member:
             # An older node: it would deliver every event to every member.
+            self.unsubscribe()
             message = Unsubscribed(
                 self.machine.sub, Code.UNIMPLEMENTED, "the node does not know queues: update it"
             )

@@ -288,7 +288,8 @@ class Subscribers:
         ended = self._end(key)
         name = self._ended.pop(key, "") if ended is None and forget else ended
         if name and forget and (others := self._members_of(name)):
-            text = f"{_called(name)} has {others} other members: the last one can forget it"
+            count = f"{others} other member{'s' if others > 1 else ''}"
+            text = f"{_called(name)} has {count}: the last one can forget it"
             self._refuse(key, Code.FAILED_PRECONDITION, text)
         elif name and forget:
             self._forget(key, name)
