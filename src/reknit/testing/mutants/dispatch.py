@@ -279,8 +279,8 @@ MUTANTS: Final = (
     Mutant(
         name="left-queue-stays",
         module=SUBSCRIBERS,
-        old="        for queue in self._state.queues.of_peer(peer):\n            self._state.queues.remove(queue)",
-        new="        for queue in self._state.queues.of_peer(peer)[1:]:\n            self._state.queues.remove(queue)",
+        old="        for key in keys:\n            self._end(key)",
+        new="        for key in keys[1:]:\n            self._end(key)",
         breaks="a node forgets the queues of a connection that is gone",
     ),
     Mutant(
