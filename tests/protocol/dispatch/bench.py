@@ -117,7 +117,8 @@ class Bench:
         held = fields.pop("held", [])
         pattern = Pattern(str(fields.pop("pattern", "plant/**")))
         is_cache = bool(fields.pop("is_cache", False))
-        request = Subscribe(1, pattern.text, name, Start(), int(str(credit)), held, is_cache)  # type: ignore[arg-type]
+        queue = str(fields.pop("queue", ""))
+        request = Subscribe(1, pattern.text, name, Start(), int(str(credit)), held, is_cache, queue=queue)  # type: ignore[arg-type]
         published = self.journal.ledger.published
         since = {stream: seqs.last + 1 for stream, seqs in published.items()} if position != 0 else {}
         seen: dict[bytes, int] = fields.pop("seen", {})  # type: ignore[assignment]

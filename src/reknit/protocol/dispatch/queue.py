@@ -16,11 +16,13 @@ shares      priorities.py      what each priority has had
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
+from typing import ClassVar, Protocol
 
 from reknit.attempts import Attempt, AttemptCount
 from reknit.batch import Head
+from reknit.entries import Run
 from reknit.ledger import Series
 from reknit.protocol.dispatch.attempt_counts import AttemptCounts
 from reknit.protocol.dispatch.credit import SubscriberCredit
@@ -37,6 +39,22 @@ from reknit.topic import Pattern
 NO_LIMIT = 1 << 62
 
 
+class Recipient(Protocol):
+    """Whose outcomes are confirmed: a queue with one subscriber, or a member of a queue."""
+
+    @property
+    def key(self) -> tuple[Peer, int]: ...
+
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def sub(self) -> int: ...
+
+    @property
+    def settled_number(self) -> int: ...
+
+
 class Queue:
     """A subscriber's queue. `name` is empty unless the subscriber is durable."""
 
@@ -44,6 +62,9 @@ class Queue:
         "attempts", "credit", "cursor", "is_cache", "lanes", "leases", "name", "pattern", "peer", "retries",
         "settled_number", "shares", "sub", "unsettled",
     )  # fmt: skip
+
+    is_shared: ClassVar[bool] = False
+    """Whether it has members, which share its events: see shared_queue.py."""
 
     def __init__(
         self,
@@ -84,6 +105,11 @@ class Queue:
         return self.peer, self.sub
 
     @property
+    def recipient(self) -> Recipient:
+        """Who gets the answers: the subscription itself, or the member that is served."""
+        return self
+
+    @property
     def is_durable(self) -> bool:
         return bool(self.name)
 
@@ -108,6 +134,42 @@ class Queue:
         """How many events the subscriber still takes: as many as its lease covers."""
         return NO_LIMIT if self.leases is None else max(self.leases.window - self.unsettled.in_flight, 0)
 
+    @property
+    def used(self) -> int:
+        """The bytes that were delivered within credit."""
+        return self.credit.used
+
+    @property
+    def has_room(self) -> bool:
+        """Whether anybody takes more."""
+        return self.room > 0
+
+    def next_turn(self) -> bool:
+        """Whether the subscriber takes more. Of several members, the next one is served."""
+        return self.room > 0
+
+    def turns(self, count: int) -> Iterator[int]:
+        """Deliver `count` events: yields how many go to whom is served, here all."""
+        yield count
+
+    def next_holder(self, lane: Lane) -> None:
+        """An ordered lane goes on: serve the member that had it last, if it has room."""
+
+    def backlog_at(self, position: int) -> Run | None:
+        """What was scanned and is not delivered, from this position on. One subscriber takes it at once."""
+        return None
+
+    def keep_backlog(self, run: Run) -> None:
+        """The journal was scanned."""
+
+    def held_within(self, series: Series, start: int, stop: int) -> list[Range]:
+        """The parts of `[start, stop)` that are with the subscriber that is served."""
+        return self.unsettled.in_flight_within(series, start, stop)
+
+    def by_holder(self, series: Series, start: int, stop: int) -> Iterator[Range]:
+        """`[start, stop)` in parts, each with one subscriber, which is served."""
+        yield start, stop
+
     def wanted(self, position: int, head: Head) -> list[Range]:
         """Which events of a batch are to be delivered: those that are not skipped, ended or open."""
         wanted = self.cursor.wanted(position, head)
@@ -123,7 +185,7 @@ class Queue:
     def can_settle(self, series: Series, start: int, stop: int) -> list[Range]:
         """The parts of `[start, stop)` that the subscriber can end: those it has, and those it lost with its lease."""
         unsettled = self.unsettled
-        found = unsettled.in_flight_within(series, start, stop)
+        found = self.held_within(series, start, stop)
         if series not in self.attempts or not unsettled.is_waiting(series):
             return found
         for low, high in unsettled.waiting_within(series, start, stop):
@@ -248,6 +310,11 @@ class Queue:
             return False
         self.settled_number = number
         return True
+
+    def lease_lost(self, now: float) -> None:
+        """Events were held for too long."""
+        assert self.leases is not None
+        self.leases.lost(now)
 
     # -- transitions: connections and the journal
 

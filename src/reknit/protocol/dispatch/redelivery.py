@@ -74,6 +74,8 @@ class Redelivery:
 
     def deliver_from_lane(self, queue: Queue, lane: Lane) -> None:
         """A lane's turn: a unit of an ordered lane, or as much as a turn allows."""
+        if lane.is_ordered:
+            queue.next_holder(lane)
         first = lane.parts[0]
         stop_max = min(first.stop, first.start + UNIT_EVENTS_MAX)
         start, stop, _ = queue.attempts.pieces(first.series, first.start, stop_max)[0]
@@ -88,11 +90,12 @@ class Redelivery:
     def retry_due(self, queue: Queue) -> None:
         """Redeliver the events that are due, as far as there is room."""
         queue.lanes.due(self._state.now)
-        while queue.room > 0 and (retry := queue.retries.pop_due(self._state.now)) is not None:
+        while queue.has_room and (retry := queue.retries.pop_due(self._state.now)) is not None:
             series = (retry.topic, retry.source)
             for start, stop in queue.unsettled.waiting_within(series, retry.start, retry.stop):
                 self._retry(queue, series, start, stop)
-        if not queue.retries and queue.lanes.next_due() is None and queue.leases is None:
+        is_due = queue.retries or queue.lanes.next_due() is not None or queue.leases is not None
+        if not is_due and not queue.is_shared:
             self._state.queues.unschedule(queue)
 
     def _retry(self, queue: Queue, series: Series, start: int, stop: int) -> None:
@@ -102,8 +105,13 @@ class Redelivery:
             queue.lanes.add(lane, series, start, stop, 0.0)
             return
         for low, high, _ in queue.attempts.pieces(series, start, stop):
-            queue.redeliver(series, low, high)
-            self.send(queue, series, low, high, 0.0)
+            at = low
+            for count in queue.turns(high - low):
+                queue.redeliver(series, at, at + count)
+                self.send(queue, series, at, at + count, 0.0)
+                at += count
+            if at < high:  # no member has room for the rest
+                queue.retry_at(series, at, high, self._state.now)
 
     def send(
         self,

@@ -31,6 +31,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     takes_streams: bool = False
     confirms_losses: bool = True
     """Whether a durable subscriber confirms a loss when it is told of it, and not when the application says so."""
+    queue: str = ""
+    """The queue of which it is a member."""
 
 
 class SubscriberState(Enum):

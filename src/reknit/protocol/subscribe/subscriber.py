@@ -80,13 +80,14 @@ class Subscriber:
         zero_us: int = 0,
         takes_streams: bool = False,
         confirms_losses: bool = True,
+        queue: str = "",
     ) -> None:
         start = start or Start()
         self.sub = sub
         self.pattern = pattern
         self.name = name
         options = SubscriptionOptions(
-            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, confirms_losses
+            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, confirms_losses, queue
         )
         self.node = NodeSubscription(options)
         self._resume_point = ResumePoint(start)

@@ -39,8 +39,8 @@ MUTANTS: Final = (
     Mutant(
         name="outcome-never-confirmed",
         module=SETTLEMENT,
-        old="            settled[queue] = settle_number",
-        new="            settled.setdefault(queue, settle_number)",
+        old="            settled[recipient] = settle_number",
+        new="            settled.setdefault(recipient, settle_number)",
         breaks="a subscriber is told that its outcomes are stored",
     ),
     Mutant(
@@ -137,7 +137,7 @@ MUTANTS: Final = (
     Mutant(
         name="lease-not-revoked",
         module=SETTLEMENT,
-        old="                self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *bounds))\n",
+        old="                    self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *part))\n",
         new="",
         breaks="a subscriber is told that its lease ran out",
     ),
@@ -279,8 +279,8 @@ MUTANTS: Final = (
     Mutant(
         name="left-queue-stays",
         module=SUBSCRIBERS,
-        old="        for queue in self._state.queues.of_peer(peer):\n            self._state.queues.remove(queue)",
-        new="        for queue in self._state.queues.of_peer(peer)[1:]:\n            self._state.queues.remove(queue)",
+        old="        for key in keys:\n            self._end(key)",
+        new="        for key in keys[1:]:\n            self._end(key)",
         breaks="a node forgets the queues of a connection that is gone",
     ),
     Mutant(
