@@ -163,6 +163,9 @@ class Start(msgspec.Struct, frozen=True):
     """With `history`: only events that are at most this old."""
 
 
+ProcessId = Annotated[bytes, msgspec.Meta(max_length=16)]
+
+
 class Subscribe(Message, frozen=True, tag=12):
     """A client asks for the events that match a pattern. The node answers `Subscribed` or `Unsubscribed`.
 
@@ -179,6 +182,8 @@ class Subscribe(Message, frozen=True, tag=12):
     """Whether the subscriber is a cache: an accepted event is stored there and can be recovered from there."""
     takes_streams: bool = False
     """Whether the subscriber takes events whose payload follows in chunks."""
+    process: ProcessId = b""
+    """Names the process of the subscriber, while that runs; empty: events may be held for others."""
 
 
 class Handling(msgspec.Struct, frozen=True, array_like=True):

@@ -53,6 +53,7 @@ class Subscription:
             is_cache=options.is_cache,
             zero_us=_zero_us(),
             takes_streams=options.streams,
+            process=environment.process_id(),
         )
         self._router = router
         self._name = options.name

@@ -92,7 +92,8 @@ class Redelivery:
             series = (retry.topic, retry.source)
             for start, stop in queue.unsettled.waiting_within(series, retry.start, retry.stop):
                 self._retry(queue, series, start, stop)
-        if not queue.retries and queue.lanes.next_due() is None and queue.leases is None:
+        is_waiting = bool(queue.retries) or queue.lanes.next_due() is not None
+        if not is_waiting and queue.leases is None and queue.isolation is None:
             self._state.queues.unschedule(queue)
 
     def _retry(self, queue: Queue, series: Series, start: int, stop: int) -> None:
@@ -101,9 +102,12 @@ class Redelivery:
             lane = queue.lanes.lane(key, series[0], queue.cursor.priority, is_ordered=False)
             queue.lanes.add(lane, series, start, stop, 0.0)
             return
-        for low, high, _ in queue.attempts.pieces(series, start, stop):
+        now_to = min(stop, start + queue.events_room)
+        for low, high, _ in queue.attempts.pieces(series, start, now_to):
             queue.redeliver(series, low, high)
             self.send(queue, series, low, high, 0.0)
+        if now_to < stop:
+            queue.retry_at(series, now_to, stop, self._state.now)
 
     def send(
         self,

@@ -203,7 +203,7 @@ class DispatchSettlement:
                 self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *bounds))
                 said = Disposition(Outcome.LEASE_LOST)
                 ended += self.give_back(queue, lease.series, bounds, said, tried)
-                queue.leases.lost(self._state.now)
+                queue.lose_lease(self._state.now)
         self._record(queue, ended, tried)
 
     def _still_held(self, queue: Queue, lease: Lease) -> list[Range]:

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from reknit.ledger import Series
 from reknit.outcome import Code
+from reknit.protocol.dispatch.crashes import Crashes
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
 from reknit.protocol.dispatch.inputs import OpenSubscription, QueueKey
+from reknit.protocol.dispatch.isolation import Isolation
 from reknit.protocol.dispatch.lanes import Lanes
 from reknit.protocol.dispatch.leases import Leases
 from reknit.protocol.dispatch.losses import Losses
@@ -32,12 +34,14 @@ class Subscribers:
         pump: DeliveryPump,
         losses: Losses,
         overflow: Overflow,
+        crashes: Crashes,
     ) -> None:
         self._state = state
         self._recorder = recorder
         self._pump = pump
         self._losses = losses
         self._overflow = overflow
+        self._crashes = crashes
         self._new: dict[str, int] = {}
         """Durable subscribers whose account is not durable yet, and the number of its record."""
         self._opening: dict[QueueKey, OpenSubscription] = {}
@@ -94,12 +98,15 @@ class Subscribers:
             text = f"subscriber {request.name!r} was opened for {account.pattern.text!r}: use another name, or forget it"
             self._refuse((peer, request.sub), Code.FAILED_PRECONDITION, text)
             return
+        isolation = None
         if request.name:
             self._take_over(request.name)
+            isolation = self._crashes.opened((peer, request.sub), request)
+            account = state.account(request.name)
         position = message.position if account is None else account.floor
         held = self._held.setdefault(peer, HeldRanges())
         held.add(request.sub, state.ledger.published, request.held)
-        queue = self._queue(message, peer, position)
+        queue = self._queue(message, peer, position, isolation)
         resumption = Resumption(state, queue, message, account, held.take(request.sub), resumed)
         if resumption.step():
             self._finish(resumption)
@@ -141,7 +148,8 @@ class Subscribers:
         if queue.cursor.position >= state.end:
             queue.cursor.go_live()
         state.queues.add(queue, has_account=account is not None)
-        if queue.leases is not None and queue.leases.next_due() is not None:
+        has_leases = queue.leases is not None and queue.leases.next_due() is not None
+        if has_leases or queue.isolation is not None:
             state.queues.schedule(queue)
         rules = ([], []) if queue.is_durable else (state.rules.handling(queue.pattern), state.rules.never)
         state.send(peer, Subscribed(request.sub, queue.unsettled.floor, resumption.resumed, False, *rules))
@@ -155,7 +163,9 @@ class Subscribers:
                 self._losses.lose_removed(queue.name)
         self._pump.pump(queue)
 
-    def _queue(self, message: OpenSubscription, peer: Peer, position: int) -> Queue:
+    def _queue(
+        self, message: OpenSubscription, peer: Peer, position: int, isolation: Isolation | None
+    ) -> Queue:
         state, request = self._state, message.request
         # Nobody else waits for what an unnamed subscriber holds, so it has no lease. A cache holds what the other
         # node has not stored yet, and that node may be away for long.
@@ -173,6 +183,7 @@ class Subscribers:
             leases=Leases(state.rules.lease_s) if has_leases else None,
             in_flight_bytes_max=state.rules.in_flight_bytes_max,
             is_cache=request.is_cache,
+            isolation=isolation,
         )
         return queue
 
@@ -190,6 +201,7 @@ class Subscribers:
         other = self._state.queues.named(name)
         if other is not None:
             self._state.queues.remove(other)
+            self._crashes.taken_over(other)
         for key, resumption in list(self._resuming.items()):
             if resumption.queue.name == name:
                 other = self._resuming.pop(key).queue
@@ -230,7 +242,7 @@ class Subscribers:
         if (resuming := self._resuming.pop(key, None)) is not None:
             return resuming.queue.name
         if queue is not None:
-            self._state.queues.remove(queue)
+            self._remove(queue)
             return queue.name
         return None if opening is None else opening.request.name
 
@@ -240,14 +252,22 @@ class Subscribers:
         number = state.append(SubscriberClosed(name, state.time_us))
         self._new.pop(name, None)
         self._recorder.forget(name)
+        self._crashes.forget(name)
         if (withhold := self._overflow.closed(name)) is not None:
             state.emit(withhold)
         state.send_when_durable(number, key[0], Unsubscribed(key[1], is_forgotten=True))
 
-    def leave(self, peer: Peer) -> None:
+    def _remove(self, queue: Queue) -> None:
+        self._state.queues.remove(queue)
+        self._crashes.closed(queue.key)
+
+    def leave(self, peer: Peer, is_abrupt: bool) -> None:
         """A connection is gone."""
         for queue in self._state.queues.of_peer(peer):
-            self._state.queues.remove(queue)
+            if is_abrupt:
+                self._crashes.lost(queue)
+            self._remove(queue)
+        self._crashes.peer_left(peer, is_abrupt)
         self._held.pop(peer, None)
         self._opening = {key: message for key, message in self._opening.items() if key[0] != peer}
         self._resuming = {key: one for key, one in self._resuming.items() if key[0] != peer}

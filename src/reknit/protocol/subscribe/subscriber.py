@@ -79,12 +79,15 @@ class Subscriber:
         is_cache: bool = False,
         zero_us: int = 0,
         takes_streams: bool = False,
+        process: bytes = b"",
     ) -> None:
         start = start or Start()
         self.sub = sub
         self.pattern = pattern
         self.name = name
-        options = SubscriptionOptions(sub, pattern, name, start, credit_bytes, is_cache, takes_streams)
+        options = SubscriptionOptions(
+            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, process
+        )
         self.node = NodeSubscription(options)
         self._resume_point = ResumePoint(start)
         self._progress = SeriesProgress()

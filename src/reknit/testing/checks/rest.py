@@ -22,6 +22,7 @@ CORE_EMPTY: Final = (
     "dispatch.settlement._confirming",
     "dispatch.subscribers._opening",
     "dispatch.subscribers._new",
+    "dispatch.subscribers._crashes._overtaken",
     "_writer._deferred",
     "responses._effects",
 )
@@ -29,6 +30,7 @@ CORE_EMPTY: Final = (
 QUEUE_EMPTY: Final = (
     "attempts._counts",
     "cursor._early",
+    "isolation",
     "lanes._at",
     "lanes._by_key",
     "lanes._ready",
