@@ -13,6 +13,8 @@ import msgspec
 from reknit.batch import PRIORITY_DEFAULT
 from reknit.checkpoint import Checkpoint
 from reknit.config import MulticastSettings
+from reknit.errors import LocalError
+from reknit.fields import QueueName
 from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.protocol.subscribe.subscriber import LossReport
 
@@ -39,6 +41,7 @@ class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """See `Session.subscribe`."""
 
     name: str = ""
+    queue: str = ""
     history: bool | int | float | timedelta = False
     start: Checkpoint | None = None
     auto_accept: bool = True
@@ -48,6 +51,25 @@ class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):
     query_s: float | None = None
     is_cache: bool = False
     streams: bool = False
+
+
+def check_queue(options: SubscribeOptions) -> None:
+    """Refuse here what the node would end the connection for.
+
+    >>> check_queue(SubscribeOptions(queue="my workers"))
+    Traceback (most recent call last):
+    ...
+    reknit.errors.LocalError: Invalid queue 'my workers': it may have letters, digits and _ . : @ - , up to 255 of them.
+    """
+    try:
+        msgspec.convert(options.queue, QueueName)
+    except msgspec.ValidationError:
+        text = "it may have letters, digits and _ . : @ - , up to 255 of them."
+        raise LocalError(f"Invalid queue {options.queue!r}: {text}") from None
+    if options.name or options.is_cache or options.streams:
+        raise LocalError(
+            f"Invalid subscription to queue {options.queue!r}: a member has no name=…, and takes no streams."
+        )
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from reknit.client.group.group import Group, topic_of, transport_of
 from reknit.client.group.journal import GroupJournal
 from reknit.client.group.keys import GroupKeys
 from reknit.client.message_router import MessageRouter
-from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions
+from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions, check_queue
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.publish.publisher import Publisher
 from reknit.client.recovery.subscription_recovery import RecoveryAccess
@@ -240,6 +240,7 @@ class Session:
         pattern: str,
         *,
         name: str = "",
+        queue: str = "",
         history: bool | int | float | timedelta = False,
         start: Checkpoint | None = None,
         auto_accept: bool = True,
@@ -257,6 +258,11 @@ class Session:
         checkpoint. History is everything held (`True`), the last N events of each source (an integer), or events
         no older than N seconds (a float, or a timedelta).
 
+        With a `queue`, programs share the events: each event goes to one of those that subscribe with this queue and
+        have room, and to another one if that one leaves, hangs past its lease, releases or fails it. A queue is durable
+        as a named subscription is: where it starts is said by its first member. It lives on the node that its members
+        connect to. On a topic with `order = "key"`, the events of a key are with one member at a time.
+
         Without a name, missing events are recovered from the node and the caches that it knows, then from `caches`,
         which are further nodes, nearest first. Events that no cache has are lost, and `on_lost` is called. With
         `query_s`, the subscription looks for a lost tail every `query_s` seconds.
@@ -266,6 +272,7 @@ class Session:
         """
         options = SubscribeOptions(
             name=name,
+            queue=queue,
             history=history,
             start=start,
             auto_accept=auto_accept,
@@ -281,6 +288,8 @@ class Session:
     def make_subscription(self, pattern: str, options: SubscribeOptions) -> Subscription:
         """As `subscribe`, with its keywords as one value."""
         Pattern(pattern)
+        if options.queue:
+            check_queue(options)
         self._count += 1
         return Subscription(self.router, self._access, sub=self._count, pattern=pattern, options=options)
 

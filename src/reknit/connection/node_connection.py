@@ -114,12 +114,14 @@ class NodeConnection:
         self._gone.clear()
         self._refusal = None
         self._ready = asyncio.get_running_loop().create_future()
-        if self.url.startswith("memory://"):
+        timeout_s: float | None = None
+        if self.url.startswith("memory://"):  # the node is there, however long it is busy
             memory.connect(self.url, self)
         else:
+            timeout_s = self._config.transport.hello_timeout_s
             await tcp.connect(self.url, self, tls=self._tls_context())
         try:
-            async with asyncio.timeout(self._config.transport.hello_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await self._ready
         except TimeoutError:
             self.drop()

@@ -8,6 +8,7 @@ lines that people read.
 from reknit.ledger.account import ANYCAST as ANYCAST
 from reknit.ledger.account import COPIES as COPIES
 from reknit.ledger.account import OF_GATEWAYS as OF_GATEWAYS
+from reknit.ledger.account import QUEUES as QUEUES
 from reknit.ledger.account import Account as Account
 from reknit.ledger.account import Series as Series
 from reknit.ledger.account import seqs_within as seqs_within

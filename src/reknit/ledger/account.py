@@ -19,6 +19,8 @@ COPIES: Final = ("relay/", "route/")
 """Accounts with these prefixes belong to a relay or a bridge, which copies events to another node."""
 OF_GATEWAYS: Final = "amqp/"
 """Begins the names of durable subscribers that a gateway opens for its clients."""
+QUEUES: Final = "queue/"
+"""Accounts with this prefix belong to a queue, whose members share its events."""
 
 
 @dataclass(slots=True)

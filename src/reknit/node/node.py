@@ -156,6 +156,7 @@ class Node:
             zero_us=environment.time_us() - int(self._now() * 1e6),
             edge=self._permissions,
             is_elsewhere=lambda topic: bool(self.links.routes.destinations(topic, "journal")),
+            queue_elsewhere=lambda account: self.links.queue_node(account),
             is_of_node=lambda peer: is_of_node(self.peers.get(peer), self.gate),
             quotas=self._make_quotas(),
         )

@@ -1,4 +1,4 @@
-"""A publisher and a durable subscriber as programs that can be killed at any moment.
+"""A publisher, a durable subscriber and a member of a queue as programs that can be killed at any moment.
 
 The publisher's payloads are their own seqs, so that a subscriber can check every event. After a crash it resumes at the
 seq that the node reports. The subscriber writes what it received to a file before it accepts it, so that redelivered
@@ -34,6 +34,11 @@ def subscriber_command(url: str, name: str, pattern: str, file: Path, reject_eve
     return [sys.executable, "-m", __name__, "subscribe", url, name, pattern, str(file), str(reject_every)]
 
 
+def member_command(url: str, queue: str, pattern: str, file: Path) -> list[str]:
+    """The command of a member of a queue that writes to a file as a subscriber does."""
+    return [sys.executable, "-m", __name__, "work", url, queue, pattern, str(file)]
+
+
 async def publish(url: str, name: str, topic: str, count: int, rate: float) -> None:
     """Publish the events 1 … count, each once over all runs of this program; with count 0, until stopped."""
     async with connect(url, name=name, wait_s=WAIT_S) as session:
@@ -60,12 +65,14 @@ async def _pace(first: int, rate: float) -> AsyncIterator[int]:
         await asyncio.sleep(BURST_S)
 
 
-async def subscribe(url: str, name: str, pattern: str, file: Path, reject_every: int) -> None:
+async def subscribe(
+    url: str, name: str, pattern: str, file: Path, reject_every: int = 0, queue: str = ""
+) -> None:
     """Record and accept events until stopped; reject those whose seq is a multiple of `reject_every`."""
     record = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     async with (
         connect(url, wait_s=WAIT_S) as session,
-        session.subscribe(pattern, name=name, history=True, auto_accept=False) as events,
+        session.subscribe(pattern, name=name, queue=queue, history=True, auto_accept=False) as events,
     ):
         async for batch in events.batches():
             assert batch.payloads() == [b"%d" % seq for seq in range(batch.first, batch.stop)], batch
@@ -108,6 +115,8 @@ def main(args: Sequence[str]) -> None:
             program = publish(url, name, topic, int(count), float(rate))
         case ["subscribe", url, name, pattern, file, reject_every]:
             program = subscribe(url, name, pattern, Path(file), int(reject_every))
+        case ["work", url, queue, pattern, file]:
+            program = subscribe(url, "", pattern, Path(file), queue=queue)
         case _:
             sys.exit(__doc__)
     with suppress(asyncio.CancelledError):

@@ -48,7 +48,8 @@ class Announce(Message, frozen=True, tag=45):
     instance: Number
     seq: Number
     added: list[tuple[Topic, str]]
-    """(pattern, mode): mode is `journal` for subscribers that get everything, `any` for those that share."""
+    """(pattern, mode): mode is `journal` for subscribers that get everything, `any` for those that share, and for a
+    queue the name of its account, which begins with `queue/`."""
     removed: list[tuple[Topic, str]] = msgspec.field(default_factory=list)
     is_whole: bool = False
 

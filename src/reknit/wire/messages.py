@@ -15,6 +15,7 @@ from reknit.fields import (
     Number,
     OutcomeNumber,
     Position,
+    QueueName,
     Seconds,
     Seq,
     SeriesRange,
@@ -22,6 +23,7 @@ from reknit.fields import (
     Topic,
     check_range,
 )
+from reknit.ledger.account import QUEUES
 
 VERSION: Final = 1
 
@@ -182,8 +184,19 @@ class Subscribe(Message, frozen=True, tag=12):
     """Whether the subscriber is a cache: an accepted event is stored there and can be recovered from there."""
     takes_streams: bool = False
     """Whether the subscriber takes events whose payload follows in chunks."""
+    queue: QueueName = ""
+    """The queue of which the subscriber is a member: each of its events goes to one member. It excludes a name."""
     process: ProcessId = b""
     """Names the process of the subscriber, while that runs; empty: events may be held for others."""
+
+    def __post_init__(self) -> None:
+        if self.queue and (self.name or self.is_cache):
+            raise ValueError("a member of a queue has no name of its own, and is no cache")
+
+    @property
+    def account(self) -> str:
+        """The name of the durable subscriber in the ledger; empty if the subscription is not durable."""
+        return f"{QUEUES}{self.queue}" if self.queue else self.name
 
 
 class Handling(msgspec.Struct, frozen=True, array_like=True):

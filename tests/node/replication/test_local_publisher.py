@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from dataclasses import replace
+
 import pytest
 
 from reknit.batch import Batch
-from tests.node.fabric import SOURCE, TOPIC, client, fabric, made, run, take, until
+from reknit.server import build_node
+from tests.node.fabric import SOURCE, TOPIC, client, config, fabric, made, run, take, until
 
 pytestmark = pytest.mark.real
 
@@ -56,5 +61,28 @@ def test_a_feed_tells_how_far_a_source_has_got() -> None:
             await until(lambda: feed.unacked_bytes == 0)
             assert await feed.last_seq(SOURCE, TOPIC) == 5
             await feed.close()
+
+    run(test)
+
+
+def test_a_publisher_within_the_process_opens_however_busy_the_node_is() -> None:
+    """A link's publisher gave up while its node was busy for seconds, and nothing of that neighbour was stored again."""
+
+    async def test() -> None:
+        impatient = replace(config(), transport=replace(config().transport, hello_timeout_s=0.05))
+        async with build_node(impatient) as node:
+            feed = node.local_publisher("test", lambda batch: kept.append(batch.first))
+            kept: list[int] = []
+            busy = asyncio.create_task(keep_busy())
+            await feed.open()
+            await busy
+            feed.put([made(1, 3)])
+            await until(lambda: kept == [1])
+            await feed.close()
+
+    async def keep_busy() -> None:
+        for _ in range(20):
+            time.sleep(0.1)  # noqa: ASYNC251  a turn of the event loop that takes too long
+            await asyncio.sleep(0)
 
     run(test)

@@ -117,9 +117,13 @@ class Bench:
         held = fields.pop("held", [])
         pattern = Pattern(str(fields.pop("pattern", "plant/**")))
         is_cache = bool(fields.pop("is_cache", False))
+        queue = str(fields.pop("queue", ""))
         process = bytes(str(fields.pop("process", "")), "ascii")
         now = float(str(fields.pop("now", 0.0)))
-        request = Subscribe(1, pattern.text, name, Start(), int(str(credit)), held, is_cache, process=process)  # type: ignore[arg-type]
+        held = list(held)  # type: ignore[call-overload]
+        request = Subscribe(
+            1, pattern.text, name, Start(), int(str(credit)), held, is_cache, False, queue, process
+        )
         published = self.journal.ledger.published
         since = {stream: seqs.last + 1 for stream, seqs in published.items()} if position != 0 else {}
         seen: dict[bytes, int] = fields.pop("seen", {})  # type: ignore[assignment]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reknit.batch import Batch
 from reknit.processes.process import Process
+from reknit.seqset import SeqSet
+from reknit.store.disk import DiskJournal
 from reknit.testing.chaos.checks import findings
 from reknit.testing.chaos.fabric import Fabric, Publisher, Subscriber
 from reknit.testing.chaos.machine import Machine
-from reknit.testing.chaos.observation import Observation
+from reknit.testing.chaos.nodes import ChaosNode
+from reknit.testing.chaos.observation import Observation, unreadable_events
 from reknit.testing.chaos.record import Published, Received, RecordFile
 
 MACHINE = Machine(False, False, False, frozenset())
@@ -108,3 +113,48 @@ def test_a_logged_error_is_found(tmp_path: Path) -> None:
     seen = good(tmp_path)
     seen.fabric.clients["p1"].log.write_text("Traceback (most recent call last):\n  oops\n")
     assert names(seen) == {"no_traceback_is_logged"}
+
+
+SOURCE = bytes(16)
+
+
+def damaged(folder: Path) -> Observation:
+    """The same, but four of the events were unreadable in the journal of n1 before the pipeline captured them."""
+    seen = good(folder)
+    assert seen.audit is not None
+    missing = {"topic": "chaos/p1/in", "source": SOURCE.hex(), "start": 3, "stop": 7}
+    seen.audit["problems"] = [{"node": "n1", "subscriber": "s1", "problem": "…", **missing}]
+    seen.audit["rows"][0]["published"] = 6
+    return seen
+
+
+def damage(folder: Path) -> ChaosNode:
+    """A node whose journal has five batches, of which the second and the third are damaged."""
+    node = ChaosNode(folder, "n1", control=None)
+    with closing(DiskJournal(node.data)) as journal:
+        for first in range(1, 11, 2):
+            batch = Batch.build(SOURCE, "chaos/p1/in", first, [b"x" * 50, b"y" * 50], time_us=1)
+            journal.stage(batch.data, [batch.head])
+            journal.commit()
+    [log] = node.data.glob("log/*.log")
+    data = bytearray(log.read_bytes())
+    for at in (len(data) * 3 // 10, len(data) // 2):
+        data[at] ^= 0x5A
+    log.write_bytes(data)
+    node.damaged_segments = 2
+    return node
+
+
+def test_a_problem_of_the_audit_is_found(tmp_path: Path) -> None:
+    assert names(damaged(tmp_path)) == {"audit_agrees_with_ledgers"}
+
+
+def test_events_that_ended_before_their_journal_was_damaged_are_no_finding(tmp_path: Path) -> None:
+    seen = damaged(tmp_path)
+    seen.fabric.nodes["n1"] = damage(tmp_path)
+    assert unreadable_events(seen.fabric.nodes["n1"].data) == {
+        ("chaos/p1/in", SOURCE): SeqSet.from_ranges([(3, 7)])
+    }
+    assert findings(seen) == []
+    seen.audit["problems"][0]["stop"] = 8  # type: ignore[index]
+    assert names(seen) == {"audit_agrees_with_ledgers"}

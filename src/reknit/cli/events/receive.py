@@ -16,6 +16,7 @@ def receive(
     *,
     node: str,
     name: str,
+    queue: str,
     history: bool,
     checkpoint: str | None,
     count: int | None,
@@ -23,9 +24,11 @@ def receive(
     """Print events until a signal comes or `count` of them are printed; then print how to resume."""
     start = Checkpoint.from_text(checkpoint) if checkpoint is not None else None
     try:
-        run(_receive(node, pattern, name, history, start, count, printer))
+        run(_receive(node, pattern, name, queue, history, start, count, printer))
     finally:
-        if printer.checkpoint is not None:
+        if queue:
+            say(f"resume with --queue {queue}")
+        elif printer.checkpoint is not None:
             say(f"resume with --name {name}" if name else f"resume with --from {printer.checkpoint}")
 
 
@@ -33,15 +36,18 @@ async def _receive(
     node: str,
     pattern: str,
     name: str,
+    queue: str,
     history: bool,
     start: Checkpoint | None,
     count: int | None,
     printer: Printer,
 ) -> None:
     async with connected(node) as session:
-        is_live = start is None and not history and not name
+        is_live = start is None and not history and not name and not queue
         before = await _present(session, pattern) if is_live else start or Checkpoint()
-        subscription = session.subscribe(pattern, name=name, history=history, start=start, auto_accept=False)
+        subscription = session.subscribe(
+            pattern, name=name, queue=queue, history=history, start=start, auto_accept=False
+        )
         async with subscription as events:
             printer.start_from(before)
             async for batch in events.batches():

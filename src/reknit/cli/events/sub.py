@@ -24,6 +24,14 @@ Name = Annotated[
         help="Subscribe durably: the node retains the events that this name has not received yet.",
     ),
 ]
+QueueOption = Annotated[
+    str,
+    typer.Option(
+        "--queue",
+        metavar="NAME",
+        help="Share the events with all others that subscribe by this queue: each event goes to one of them. Durable.",
+    ),
+]
 Count = Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N events.")]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")]
 AsRawLines = Annotated[bool, typer.Option("--raw", help="Print only payloads, one per line.")]
@@ -34,6 +42,7 @@ def sub(
     history: History = False,
     from_: From = None,
     name: Name = "",
+    queue: QueueOption = "",
     count: Count = None,
     json: AsJsonLines = False,
     raw: AsRawLines = False,
@@ -42,13 +51,17 @@ def sub(
 ) -> None:
     """Print events as they arrive, until Ctrl-C.
 
-    At the end it prints on stderr how to resume: from a checkpoint, or under its name.
+    At the end it prints on stderr how to resume: from a checkpoint, or under its name or queue.
     """
     from reknit.cli.events.event_output import printer_for
     from reknit.cli.events.receive import receive
 
     if json + raw + (form is not None) > 1:
         raise typer.BadParameter("use only one of --json, --raw and --format")
+    if name and queue:
+        raise typer.BadParameter("use only one of --name and --queue")
     log_to_stderr("info")
     printer = printer_for(is_json=json, is_raw=raw, is_cloudevent=form is not None)
-    receive(pattern, printer, node=node, name=name, history=history, checkpoint=from_, count=count)
+    receive(
+        pattern, printer, node=node, name=name, queue=queue, history=history, checkpoint=from_, count=count
+    )

@@ -215,6 +215,7 @@ class SyncSession:
         pattern: str,
         *,
         name: str = "",
+        queue: str = "",
         history: bool | int | float | timedelta = False,
         start: Checkpoint | None = None,
         auto_accept: bool = True,
@@ -232,6 +233,7 @@ class SyncSession:
         """
         options = SubscribeOptions(
             name=name,
+            queue=queue,
             history=history,
             start=start,
             auto_accept=False,  # the blocking subscription accepts events itself

@@ -16,6 +16,7 @@ from reknit.client.subscribe.delivery_queue import DeliveryQueue
 from reknit.connection.deadline_timer import DeadlineTimer
 from reknit.connection.futures import resolve
 from reknit.errors import Closed, Refused, ReknitError
+from reknit.outcome import Code
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery import recovery as recovering
 from reknit.protocol.recovery.search import AskCache
@@ -47,6 +48,9 @@ class SubscriptionDriver:
         self.machine: machines.Subscriber | SharedSubscriber = machine
         self.is_forgotten = False
         """Whether the node has forgotten this durable subscriber."""
+        self.refusal: Refused | None = None
+        """Why the node ended the subscription, or does not forget it."""
+        self._is_member = bool(machine.node.options.queue)
         self._connection = router.connection
         self._queue = queue
         self._on_lost = on_lost
@@ -101,8 +105,15 @@ class SubscriptionDriver:
         """The node or a cache sent a message, or the connection changed."""
         if isinstance(message, Subscribed) and message.is_shared:
             self._share()
-        elif isinstance(message, Unsubscribed):
+        elif isinstance(message, Subscribed) and self._is_member:
+            # An older node: it would deliver every event to every member.
+            self.unsubscribe()
+            message = Unsubscribed(
+                self.machine.sub, Code.UNIMPLEMENTED, "the node does not know queues: update it"
+            )
+        if isinstance(message, Unsubscribed):
             self.is_forgotten = message.is_forgotten
+            self.refusal = Refused(message.code, message.text) if message.code else None
         self.machine.receive(message, peer, self._loop.time())
         self.perform()
 

@@ -130,8 +130,7 @@ class Settlement:
     def _release_rest(self, batch: Batch, start: int) -> None:
         """Events behind one that is redelivered have to wait for it."""
         series, machine = (batch.topic, batch.source), self._driver.machine
-        if not isinstance(machine, SharedSubscriber):  # those have no order
-            machine.give_back_rest(series, start, batch.ordered_to, batch.attempt)
+        machine.give_back_rest(series, start, batch.ordered_to, batch.attempt)
         self._on_given_back(batch)
         for one in self._queue.remove_behind(batch):
             self._driver.taken(one)

@@ -49,14 +49,15 @@ class Subscription:
             options.name,
             _start(options),
             credit_bytes=config.limits.subscribe_credit_bytes,
-            recovery=None if options.name else recovery.machine(config.recovery),
+            recovery=None if options.name or options.queue else recovery.machine(config.recovery),
             is_cache=options.is_cache,
             zero_us=_zero_us(),
             takes_streams=options.streams,
+            queue=options.queue,
             process=environment.process_id(),
         )
         self._router = router
-        self._name = options.name
+        self._is_durable = bool(options.name or options.queue)
         self._auto_accept = options.auto_accept
         self._queue = DeliveryQueue()
         self._streams = IncomingStreams(router.connection, sub, config.anycast.stream_window_bytes)
@@ -120,16 +121,21 @@ class Subscription:
     async def forget(self) -> None:
         """Delete a durable subscription: the node retains nothing for it. Returns when that is durable.
 
-        For a subscription without a name the node retains nothing anyway.
+        For a subscription without a name the node retains nothing anyway. A queue is deleted by its last member:
+        while it has others, this raises `Refused`.
         """
-        if not self._name:
+        if not self._is_durable:
             return
         await self._settlement.settle_all()
         self._router.add_subscription(self)  # it may have left before
-        self._driver.unsubscribe(forget=True)
+        driver = self._driver
+        driver.refusal = None
+        driver.unsubscribe(forget=True)
         complaint = "did not confirm that it forgot this subscriber"
-        await self._driver.wait_until(lambda: self._driver.is_forgotten, complaint)
+        await driver.wait_until(lambda: driver.is_forgotten or driver.refusal is not None, complaint)
         self._router.remove_subscription(self)
+        if driver.refusal is not None:
+            raise driver.refusal
 
     # -- events
 

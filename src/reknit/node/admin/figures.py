@@ -18,6 +18,7 @@ from reknit.node.admin.pipelines import Pipelines
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
 from reknit.protocol.dispatch.queue import Queue
+from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.trust.gate import Gate
 from reknit.version import __version__
 
@@ -154,12 +155,13 @@ class NodeFigures:
                         "state": "anycast" if name.startswith(ANYCAST) else "away",
                         "waiting_bytes": journal.end - account.floor,
                     }
-                    | {"unsettled": 0, "again": 0, "peer": ""}
+                    | {"unsettled": 0, "again": 0, "peer": "", "members": 0}
                 )
         return rows
 
     def _connected(self, queue: Queue) -> dict[str, Any]:
-        peer = self._peers.get(queue.peer)
+        peer = None if isinstance(queue, SharedQueue) else self._peers.get(queue.peer)
+        members = len(queue.members) if isinstance(queue, SharedQueue) else 0
         behind = 0 if queue.is_live else self._core.journal.end - queue.cursor.position
         return {
             "name": queue.name,
@@ -169,6 +171,7 @@ class NodeFigures:
             "unsettled": queue.unsettled.count,
             "again": len(queue.retries),
             "peer": str(peer) if peer else "",
+            "members": members,
         }
 
     async def ledger(self, args: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

@@ -110,7 +110,7 @@ class SharedSubscriptions:
         """Whether the subscription gets every event from the journal. Raises `InvalidTopic`."""
         start = request.start
         is_past = start.history or start.position is not None or start.checkpoint is not None
-        if request.name or is_past:
+        if request.account or is_past:
             return True
         return self._distributions.of_all(Pattern(request.pattern)) == JOURNAL
 

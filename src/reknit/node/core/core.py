@@ -24,6 +24,7 @@ from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
 from reknit.node.core.orders import AdminOrders
 from reknit.node.core.parts import Parts
+from reknit.node.core.queue_homes import objection
 from reknit.node.core.recovery import CoreRecovery
 from reknit.node.core.recovery import Effect as RecoveryEffect
 from reknit.node.core.redelivery import RedeliverySender
@@ -110,6 +111,7 @@ class Core:
         zero_us: int = 0,
         edge: Edge | None = None,
         is_elsewhere: Callable[[str], bool] = lambda topic: False,
+        queue_elsewhere: Callable[[str], str] = lambda name: "",
         is_of_node: IsOfNode = lambda peer: False,
         quotas: CoreQuotas | None = None,
     ) -> None:
@@ -121,6 +123,8 @@ class Core:
         self._edge = edge
         self._is_elsewhere = is_elsewhere
         """Whether another node subscribes to a topic, as far as this one knows."""
+        self._queue_elsewhere = queue_elsewhere
+        """The node that has a queue, given the name of its account, as far as this one knows; empty if none has it."""
         limits = config.limits
         published = journal.ledger.published
         stored = {source: seqs.last for (_, source), seqs in published.items() if seqs}
@@ -152,7 +156,7 @@ class Core:
             deferred=lambda: self._writer.deferred_records(),
         )
         if quotas is not None:
-            quotas.count_in(lambda: self.dispatch.queues)
+            quotas.count_in(lambda: (key for key, _ in self.dispatch.registry.subscriptions()))
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
         who = quotas.who if quotas is not None else lambda peer: ""
@@ -301,21 +305,24 @@ class Core:
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
 
     def _subscribe(self, request: Subscribe, peer: Peer, now: float) -> None:
-        owner = self.claims.pop(request.name, "")
+        owner = self.claims.pop(request.account, "")
         subscriptions_max = self.config.limits.subscriptions_max
-        if len(self.dispatch.queues) >= subscriptions_max:
+        if self.dispatch.registry.subscription_count >= subscriptions_max:
             text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
             self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
             return
         if self.quotas is not None and (text := self.quotas.subscribing(request, peer)):
             self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
             return
+        if problem := objection(request, self._queue_elsewhere):
+            self.say(peer, Unsubscribed(request.sub, *problem))
+            return
         try:
             opened = resolve(request, self.journal, self.epoch, self.now_us())
         except LocalError as error:
             self.say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
             return
-        if request.name and self._edge is not None:
+        if request.account and self._edge is not None:
             owner = owner or self._edge.owner(peer, request.pattern)
         opened = replace(opened, owner=owner) if owner else opened
         self.dispatch.receive(opened, peer, now)
@@ -400,7 +407,7 @@ class Core:
 
     def _serves(self, peer: Peer, sub: int) -> bool:
         """Whether a subscription is to exactly one topic, as that of a service is; others only observe."""
-        queue = self.dispatch.queues.get((peer, sub))
+        queue = self.dispatch.registry.get((peer, sub))
         return queue is not None and queue.pattern.is_topic
 
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:

@@ -45,7 +45,7 @@ class CoreQuotas:
 
     def subscribing(self, request: Subscribe, peer: Peer) -> str:
         """Why a peer may not have another subscription; empty if it may."""
-        return self._objection(self.who(peer), request.name)
+        return self._objection(self.who(peer), request.account)
 
     def client_subscribes(self, who: str, name: str) -> str:
         """A client of a gateway wants a subscription, durable if it has a name. Returns why it may not have it."""

@@ -111,7 +111,7 @@ class CoreRecovery:
         # Further caches get half of the peer's timeout, so that the peer is answered in time.
         timeout_s, bytes_max = config.recovery.ask_timeout_s / 2, config.recovery.ask_bytes_max
         self.caches = CacheService(SearchSettings(timeout_s, timeout_s, bytes_max))
-        self.losses = LossReports(journal.ledger, dispatch.queues, intake.next_number, zero_us)
+        self.losses = LossReports(journal.ledger, dispatch.registry, intake.next_number, zero_us)
         self.stored = StoredEvents(journal.ledger)
         self.heartbeats = HeartbeatForwarder(dispatch.queues)
         self.holder: EventHolder = JournalKeeper(journal, now_us)

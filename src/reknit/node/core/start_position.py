@@ -15,7 +15,7 @@ def resolve(request: Subscribe, journal: Journal, epoch: str, now_us: int) -> Op
     pattern = Pattern(request.pattern)
     start = request.start
     if start.position is not None and start.epoch == epoch:
-        is_new = bool(request.name) and request.name not in journal.ledger.accounts
+        is_new = bool(request.account) and request.account not in journal.ledger.accounts
         since = _since_position(journal, pattern, max(start.position, journal.start)) if is_new else {}
         return OpenSubscription(request, pattern, start.position, since, seen=_after(start))
     if start.history and (start.count or start.age_s):

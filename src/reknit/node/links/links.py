@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 from reknit import environment
 from reknit.batch import Batch
 from reknit.config import Config
+from reknit.ledger import QUEUES
 from reknit.node.core.core import Core
 from reknit.node.links.link_connections import IncomingLink, LinkConnection
 from reknit.node.links.outgoing import OutgoingLinks
@@ -16,7 +17,10 @@ from reknit.node.links.stores import NeighbourStores
 from reknit.node.peers.peers import PeerState
 from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.replication.state_file import StateFile
+from reknit.outcome import Code
+from reknit.protocol.anycast.inputs import RoutesChanged
 from reknit.protocol.dispatch.inputs import PeerBlocked
+from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.links.followed_topics import FollowedTopics
 from reknit.protocol.links.forwarding_table import ForwardingTable, Origins
 from reknit.protocol.links.inputs import (
@@ -218,6 +222,8 @@ class Links:
                 if connection is not None:
                     connection.perform(effect)
             case Pass(message=message, peer=peer):
+                if isinstance(message, RoutesChanged):
+                    self._review_queues(now)
                 self._core.parts.give(message, peer, now)
             case OpenStore(name=name, line=line):
                 self._stores.open(name, self._url(line))
@@ -258,6 +264,25 @@ class Links:
             return 0
         found = [self.followed.since(pattern) for pattern in patterns]
         return None if None in found else max((since for since in found if since is not None), default=0)
+
+    def queue_node(self, account: str) -> str:
+        """The other node that has a queue, with its address if that is known; empty if this one may serve it.
+
+        If two nodes have it, because they were not linked when it was opened, the one whose name comes first serves it.
+        """
+        is_here = account in self._core.journal.ledger.accounts
+        nodes = self.routes.queue_nodes(account)
+        name = next((node for node in nodes if not is_here or node < self.routes.name), "")
+        return f"{name!r} ({url})" if (url := self.url(name)) else repr(name) if name else ""
+
+    def _review_queues(self, now: float) -> None:
+        """End the members of queues that another node has, too: nothing is processed twice unnoticed."""
+        for queue in list(self._core.dispatch.queues.values()):
+            if isinstance(queue, SharedQueue) and (node := self.queue_node(queue.name)):
+                text = f"queue {queue.name.removeprefix(QUEUES)!r} is on node {node}, too: connect there"
+                log.error("%s; what it still has here is not delivered", text)
+                for key in list(queue.members):
+                    self._core.end_subscription(key, Code.FAILED_PRECONDITION, text, now)
 
     def connection(self, name: str) -> LinkConnection | None:
         """The one in use to a neighbour, if it is connected."""

@@ -278,7 +278,8 @@ class Peers:
         for peer in self:
             silent_s = now - max(peer.heard_at(now), self._resumed_at)
             open_s = now - max(peer.opened_at, self._resumed_at)
-            if not peer.is_welcome and open_s > settings.hello_timeout_s:
+            is_late = open_s > settings.hello_timeout_s and not peer.connection.is_inside
+            if not peer.is_welcome and is_late:
                 peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello arrived in time (transport.hello_timeout_s)")
             elif silent_s > settings.peer_timeout_s:
                 did = "was silent" if peer.is_reading else "did not read"

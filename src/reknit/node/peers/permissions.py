@@ -243,7 +243,7 @@ class Permissions:
         return check(item, peer) if check is not None else self._admits_admin(item, peer)
 
     def _admits_subscribe(self, item: Subscribe, peer: PeerState) -> bool:
-        problem = self._subscription_objection(peer, item.pattern, item.name)
+        problem = self._subscription_objection(peer, item.pattern, item.account)
         if problem:
             peer.send(Unsubscribed(item.sub, Code.PERMISSION_DENIED, problem))
         return not problem

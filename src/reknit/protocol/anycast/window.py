@@ -73,7 +73,12 @@ class Window:
         self.size = max(self._least, int(self._rate * HELD_S))
         self._began, self._settled = (None if is_idle else now), 0
 
+    @property
+    def patient_until(self) -> float:
+        """Until when a path as slow as this one need not settle anything."""
+        return self._last + max(PATIENCE_S, 2 * self._gap_s)
+
     def grow(self, now: float) -> None:
-        """Events wait: grow, unless something was settled lately, for a path as slow as this one."""
-        if now - self._last >= max(PATIENCE_S, 2 * self._gap_s):
+        """Events wait: grow, unless something was settled lately."""
+        if now >= self.patient_until:
             self.size = self._least = 2 * self.size

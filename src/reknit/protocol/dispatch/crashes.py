@@ -66,7 +66,7 @@ class Crashes:
         """
         name, process = request.name, request.process
         lost = [left for left in self._lost.pop(name, []) if left.process != process]
-        is_for_others = request.is_cache or name.startswith(_HOLD_FOR_OTHERS)
+        is_for_others = request.is_cache or not name or name.startswith(_HOLD_FOR_OTHERS)
         if not self._state.rules.crash_attempts_max or not process or is_for_others:
             return None
         self._processes[key] = process
@@ -75,9 +75,9 @@ class Crashes:
         alive = [left for of, left in self._overtaken.values() if of == name and left.process != process]
         return self._isolation(name, [*lost, *alive])
 
-    def lost(self, queue: Queue) -> None:
+    def lost(self, key: QueueKey, queue: Queue) -> None:
         """The connection of a subscriber is gone without a word."""
-        process = self._processes.pop(queue.key, b"")
+        process = self._processes.pop(key, b"")
         if process:
             self._lost.setdefault(queue.name, []).append(self._left(queue, process))
 

@@ -18,6 +18,7 @@ from reknit.protocol.dispatch.inputs import QueueKey
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.redelivery import TURN_BYTES, Redelivery
+from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.effects import DeliverRuns, Fail, RunSlice, Scan
 from reknit.seqset import Range, SeqSet
@@ -63,10 +64,10 @@ class DeliveryPump:
 
     def _grow_queue(self, queue: Queue, run: Run) -> None:
         if queue.is_live:
-            self._deliver_run(queue, run, 0, queue.room)
+            self._deliver(queue, run, 0, queue.room)
         else:
             self._look_ahead(queue, run)
-        if queue.lanes and queue.lanes.is_ready:
+        if queue.is_shared or (queue.lanes and queue.lanes.is_ready):
             self.pump(queue)
 
     def trim(self, start: int) -> None:
@@ -96,8 +97,8 @@ class DeliveryPump:
 
     def pump(self, queue: Queue) -> None:
         """Deliver as much as there is room for: from the cursor and from the lanes, by their priorities."""
-        cursor, lanes, credit = queue.cursor, queue.lanes, queue.credit
-        while queue.room > 0:
+        cursor, lanes = queue.cursor, queue.lanes
+        while queue.next_turn():
             waiting = lanes.priorities
             can_read = cursor.can_read
             if not waiting:
@@ -107,14 +108,14 @@ class DeliveryPump:
             if can_read and cursor.priority not in waiting:
                 waiting.append(cursor.priority)
             turn = queue.shares.next(waiting)
-            used = credit.used
+            used = queue.used
             is_cursors = can_read and cursor.takes_turn(turn, is_shared=turn in lanes.priorities)
             if not (is_cursors and self._pump_cursor(queue, min(TURN_BYTES, queue.room))):
                 ready = lanes.priorities
-                if not ready or queue.room <= 0:
+                if not ready or not queue.next_turn():
                     return
                 self._redelivery.deliver_from_lane(queue, lanes.first(turn if turn in ready else ready[0]))
-            queue.shares.had(turn, credit.used - used)
+            queue.shares.had(turn, queue.used - used)
 
     def _pump_cursor(self, queue: Queue, room: int) -> bool:
         """Move a queue that is behind forward: from the tail, or by a scan. False if nothing more can be done."""
@@ -124,12 +125,14 @@ class DeliveryPump:
             cursor.go_live()
             return False
         if run is None or cursor.position < self._tail[0].position:
+            run = queue.backlog_at(cursor.position)
+        if run is None:
             cursor.scan_began()
             self._state.emit(Scan(queue.key, cursor.position, SCAN_BYTES))
             return False
-        before = (cursor.position, queue.credit.used, queue.unsettled.in_flight)
-        self._deliver_run(queue, run, cursor.position, room)
-        return before != (cursor.position, queue.credit.used, queue.unsettled.in_flight)
+        before = (cursor.position, queue.used, queue.unsettled.in_flight)
+        self._deliver(queue, run, cursor.position, room)
+        return before != (cursor.position, queue.used, queue.unsettled.in_flight)
 
     def _tail_run(self, position: int) -> Run | None:
         """The first run of the tail that reaches beyond the position. Between runs there are only records."""
@@ -148,10 +151,29 @@ class DeliveryPump:
         if queue is None or not queue.cursor.is_scanning:
             return  # it left, or retention overtook the scan
         queue.cursor.scan_ended()
-        self._deliver_run(queue, run, queue.cursor.position, queue.room)
+        queue.keep_backlog(run)
+        self._deliver(queue, run, queue.cursor.position, queue.room)
         self.pump(queue)
 
     # -- from the cursor
+
+    def _deliver(self, queue: Queue, run: Run, position: int, room: int) -> None:
+        """Deliver from a run to the subscriber, or share its events among the members of the queue."""
+        if not isinstance(queue, SharedQueue):
+            self._deliver_run(queue, run, position, room)
+            return
+        matches, is_served = queue.pattern.matches, False
+        heads = [entry.head for entry in run.entries if entry.position >= position]
+        for _ in queue.turns(sum(head.count for head in heads if matches(head.topic))):
+            is_served = True
+            self._deliver_run(queue, run, position, queue.room)
+            position = queue.cursor.position
+            if queue.is_live or position >= run.next_position:
+                return
+        if (
+            not is_served
+        ):  # nothing matches, or nobody has room: the cursor stops at the first event that does
+            self._deliver_run(queue, run, position, 0)
 
     def _deliver_run(self, queue: Queue, run: Run, position: int, room: int) -> None:
         """Deliver the matching events of a run from `position` on, while there is room; remember where that ended."""
@@ -199,6 +221,7 @@ class DeliveryPump:
             and not state.rules.has_ttl
             and queue.leases is None
             and queue.isolation is None
+            and not queue.is_shared
             and not queue.lanes
         )
 

@@ -26,8 +26,9 @@ SetPaused           operator     AppendRecord, Send(Answer); deliveries of what 
 have no effect: they crossed the end of the subscription on the way, and its events are still owed.
 
 Files: subscribers (connections and accounts), crashes and isolation (processes that died), queue and its parts (one
-subscriber), delivery_pump (from the journal), redelivery (lanes and retries), settlement (outcomes and leases),
-outcome_recorder, expiry (ttl), overflow (limits of queues), losses (retention), pauses, rules.
+subscriber), shared_queue and members (many that share), delivery_pump (from the journal), redelivery (lanes and
+retries), settlement (outcomes and leases), outcome_recorder, expiry (ttl), overflow (limits of queues), losses
+(retention), pauses, rules.
 """
 
 from __future__ import annotations
@@ -62,9 +63,11 @@ from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.overflow import Overflow, QueueLoad
 from reknit.protocol.dispatch.pauses import Pauses
 from reknit.protocol.dispatch.queue import Queue
+from reknit.protocol.dispatch.queues import QueueRegistry
 from reknit.protocol.dispatch.redelivery import Redelivery
 from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.dispatch.settlement import DispatchSettlement
+from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.dispatch.state import DispatchState, Effect
 from reknit.protocol.dispatch.subscribers import Subscribers
 from reknit.protocol.effects import Redeliver, Scan
@@ -115,7 +118,9 @@ class Dispatcher:
         self.settlement = DispatchSettlement(state, self.recorder, self._pump, self._redelivery)
         self._losses = Losses(state, self.recorder, first_held or (lambda topic, source: 1), start)
         crashes = Crashes(state, self.recorder)
-        self.subscribers = Subscribers(state, self.recorder, self._pump, self._losses, self.overflow, crashes)
+        self.subscribers = Subscribers(
+            state, self.recorder, self._pump, self.settlement, self._losses, self.overflow, crashes
+        )
         floors = [account.floor for account in ledger.accounts.values()]
         self._sweep = max(min(floors, default=end), start)
         """The next position to sweep. A sweep notes ttls and sizes of events that were in the journal at the start."""
@@ -185,6 +190,8 @@ class Dispatcher:
         self.expiry.tick()
         for queue in list(state.queues.scheduled()):
             self.settlement.end_leases(queue)
+            if isinstance(queue, SharedQueue):
+                queue.grow()
             self._deliver(queue)
         if self._sweep < self._sweep_to:
             state.emit(Scan(SWEEP, self._sweep, SCAN_BYTES))
@@ -199,8 +206,10 @@ class Dispatcher:
         for queue in self._state.queues.scheduled():
             due.append(None if queue.leases is None else queue.leases.next_due())
             due.append(queue.lanes.next_due())
-            if queue.room > 0:
+            if queue.has_room:
                 due.append(queue.retries.next_due())
+            if isinstance(queue, SharedQueue):
+                due.append(queue.next_growth())
         if self._sweep < self._sweep_to or self.subscribers.is_due:
             due.append(self._state.now)
         return earliest(due)
@@ -225,7 +234,13 @@ class Dispatcher:
 
     @property
     def queues(self) -> Mapping[QueueKey, Queue]:
+        """Every queue once. One with members has a key of its own."""
         return self._state.queues.by_key
+
+    @property
+    def registry(self) -> QueueRegistry:
+        """The same, to be found by their subscriptions, too."""
+        return self._state.queues
 
     def has_subscriber(self, topic: str) -> bool:
         """Whether somebody is subscribed to just this topic. Others, with a wider pattern, only observe it."""
@@ -246,7 +261,7 @@ class Dispatcher:
     def overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
         """The events of a retry that are past their ttl: it ran out while a subscriber had them."""
         state = self._state
-        if (effect.peer, effect.sub) not in self.queues:
+        if (effect.peer, effect.sub) not in state.queues:
             return []
         default_ms = state.rules.of(effect.topic).ttl_ms
         return [part for batch in batches for part in overdue_of(batch, default_ms, state.time_us)]
@@ -258,19 +273,20 @@ class Dispatcher:
         self._pump.pump(queue)
 
     def _credit(self, key: QueueKey, total: int) -> None:
-        queue = self.queues.get(key)
+        queue = self._state.queues.get(key)
         if queue is not None and queue.credit.grant(total):
             self._deliver(queue)
 
     def _correct_credit(self, key: QueueKey, difference: int) -> None:
-        queue = self.queues.get(key)
+        queue = self._state.queues.get(key)
         if queue is not None:
             queue.credit.use(difference)
             if difference <= 0:  # there may be room after all
                 self._deliver(queue)
 
     def _block(self, peer: Peer, is_blocked: bool) -> None:
-        for queue in self._state.queues.of_peer(peer):
+        for key in self._state.queues.of_peer(peer):
+            queue = self._state.queues[key]
             queue.credit.block(is_blocked)
             self._deliver(queue)
 

@@ -27,7 +27,7 @@ class LanePart:
 class Lane:
     """One line of waiting events. Only `Lanes` changes it."""
 
-    __slots__ = ("back", "due", "is_ordered", "key", "out", "parts", "priority", "topic")
+    __slots__ = ("back", "due", "holder", "is_ordered", "key", "out", "parts", "priority", "topic")
 
     def __init__(self, key: LaneKey, topic: str, priority: int, is_ordered: bool) -> None:
         self.key = key
@@ -40,6 +40,8 @@ class Lane:
         self.back: list[tuple[Series, int]] = []
         """Events that came back and go first, once the whole unit is back."""
         self.due = 0.0
+        self.holder: Hashable = None
+        """The member of a queue that had the last unit. As long as it has room, it gets the next one, too."""
 
 
 class Lanes:

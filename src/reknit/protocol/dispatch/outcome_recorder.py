@@ -46,7 +46,8 @@ class OutcomeRecorder:
 
     def accept(self, queue: Queue, series: Series, bounds: Range) -> list[OutcomeRow]:
         """The subscriber has processed these events."""
-        ranges = queue.can_settle(series, *bounds) if queue.unsettled.is_waiting(series) else [bounds]
+        is_partly = queue.is_shared or queue.unsettled.is_waiting(series)
+        ranges = queue.can_settle(series, *bounds) if is_partly else [bounds]
         return [
             self.row(series, ended, FinalOutcome.ACCEPTED, Code.OK)
             for one in ranges

@@ -17,11 +17,13 @@ shares      priorities.py      what each priority has had
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
+from typing import ClassVar, Protocol
 
 from reknit.attempts import Attempt, AttemptCount
 from reknit.batch import Head
+from reknit.entries import Run
 from reknit.ledger import Series
 from reknit.protocol.dispatch.attempt_counts import AttemptCounts
 from reknit.protocol.dispatch.credit import SubscriberCredit
@@ -39,6 +41,22 @@ from reknit.topic import Pattern
 NO_LIMIT = 1 << 62
 
 
+class Recipient(Protocol):
+    """Whose outcomes are confirmed: a queue with one subscriber, or a member of a queue."""
+
+    @property
+    def key(self) -> tuple[Peer, int]: ...
+
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def sub(self) -> int: ...
+
+    @property
+    def settled_number(self) -> int: ...
+
+
 class Queue:
     """A subscriber's queue. `name` is empty unless the subscriber is durable."""
 
@@ -46,6 +64,9 @@ class Queue:
         "attempts", "credit", "cursor", "is_cache", "isolation", "lanes", "leases", "name", "pattern", "peer",
         "retries", "settled_number", "shares", "sub", "unsettled",
     )  # fmt: skip
+
+    is_shared: ClassVar[bool] = False
+    """Whether it has members, which share its events: see shared_queue.py."""
 
     def __init__(
         self,
@@ -88,6 +109,11 @@ class Queue:
         return self.peer, self.sub
 
     @property
+    def recipient(self) -> Recipient:
+        """Who gets the answers: the subscription itself, or the member that is served."""
+        return self
+
+    @property
     def is_durable(self) -> bool:
         return bool(self.name)
 
@@ -115,6 +141,43 @@ class Queue:
             window = min(window, self.isolation.window)
         return max(window - self.unsettled.in_flight, 0)
 
+    @property
+    def used(self) -> int:
+        """The bytes that were delivered within credit."""
+        return self.credit.used
+
+    @property
+    def has_room(self) -> bool:
+        """Whether anybody takes more."""
+        return self.room > 0
+
+    def next_turn(self) -> bool:
+        """Whether the subscriber takes more. Of several members, the next one is served."""
+        return self.room > 0
+
+    def turns(self, count: int) -> Iterator[int]:
+        """Deliver `count` events: yields how many go to whom is served, here as many as there is room for."""
+        if room := min(count, self.events_room):
+            yield room
+
+    def next_holder(self, lane: Lane) -> None:
+        """An ordered lane goes on: serve the member that had it last, if it has room."""
+
+    def backlog_at(self, position: int) -> Run | None:
+        """What was scanned and is not delivered, from this position on. One subscriber takes it at once."""
+        return None
+
+    def keep_backlog(self, run: Run) -> None:
+        """The journal was scanned."""
+
+    def held_within(self, series: Series, start: int, stop: int) -> list[Range]:
+        """The parts of `[start, stop)` that are with the subscriber that is served."""
+        return self.unsettled.in_flight_within(series, start, stop)
+
+    def by_holder(self, series: Series, start: int, stop: int) -> Iterator[Range]:
+        """`[start, stop)` in parts, each with one subscriber, which is served."""
+        yield start, stop
+
     def wanted(self, position: int, head: Head) -> list[Range]:
         """Which events of a batch are to be delivered: those that are not skipped, ended or open."""
         wanted = self.cursor.wanted(position, head)
@@ -130,7 +193,7 @@ class Queue:
     def can_settle(self, series: Series, start: int, stop: int) -> list[Range]:
         """The parts of `[start, stop)` that the subscriber can end: those it has, and those it lost with its lease."""
         unsettled = self.unsettled
-        found = unsettled.in_flight_within(series, start, stop)
+        found = self.held_within(series, start, stop)
         if series not in self.attempts or not unsettled.is_waiting(series):
             return found
         for low, high in unsettled.waiting_within(series, start, stop):
@@ -263,6 +326,12 @@ class Queue:
         self.settled_number = number
         return True
 
+    def lease_lost(self, now: float) -> None:
+        """Events were held for too long, and the subscriber may still process them."""
+        assert self.leases is not None
+        self.leases.lost(now)
+        self.unsettled.stray()
+
     # -- transitions: connections and the journal
 
     def resume(
@@ -289,12 +358,6 @@ class Queue:
         if self.unsettled.in_flight_within(series, start, stop):
             self.unsettled.stray()
         return self.end(series, start, stop)
-
-    def lose_lease(self, now: float) -> None:
-        """The subscriber held events for too long, and may still process them."""
-        assert self.leases is not None
-        self.leases.lost(now)
-        self.unsettled.stray()
 
     def move_floor(self, end: int) -> int:
         """Everything before the floor has ended. `end` is the journal's durable end."""

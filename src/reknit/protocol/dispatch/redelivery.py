@@ -74,6 +74,8 @@ class Redelivery:
 
     def deliver_from_lane(self, queue: Queue, lane: Lane) -> None:
         """A lane's turn: a unit of an ordered lane, or as much as a turn allows."""
+        if lane.is_ordered:
+            queue.next_holder(lane)
         first = lane.parts[0]
         stop_max = min(first.stop, first.start + UNIT_EVENTS_MAX)
         start, stop, _ = queue.attempts.pieces(first.series, first.start, stop_max)[0]
@@ -88,12 +90,12 @@ class Redelivery:
     def retry_due(self, queue: Queue) -> None:
         """Redeliver the events that are due, as far as there is room."""
         queue.lanes.due(self._state.now)
-        while queue.room > 0 and (retry := queue.retries.pop_due(self._state.now)) is not None:
+        while queue.has_room and (retry := queue.retries.pop_due(self._state.now)) is not None:
             series = (retry.topic, retry.source)
             for start, stop in queue.unsettled.waiting_within(series, retry.start, retry.stop):
                 self._retry(queue, series, start, stop)
-        is_waiting = bool(queue.retries) or queue.lanes.next_due() is not None
-        if not is_waiting and queue.leases is None and queue.isolation is None:
+        is_due = queue.retries or queue.lanes.next_due() is not None or queue.leases is not None
+        if not is_due and not queue.is_shared and queue.isolation is None:
             self._state.queues.unschedule(queue)
 
     def _retry(self, queue: Queue, series: Series, start: int, stop: int) -> None:
@@ -102,12 +104,14 @@ class Redelivery:
             lane = queue.lanes.lane(key, series[0], queue.cursor.priority, is_ordered=False)
             queue.lanes.add(lane, series, start, stop, 0.0)
             return
-        now_to = min(stop, start + queue.events_room)
-        for low, high, _ in queue.attempts.pieces(series, start, now_to):
-            queue.redeliver(series, low, high)
-            self.send(queue, series, low, high, 0.0)
-        if now_to < stop:
-            queue.retry_at(series, now_to, stop, self._state.now)
+        for low, high, _ in queue.attempts.pieces(series, start, stop):
+            at = low
+            for count in queue.turns(high - low):
+                queue.redeliver(series, at, at + count)
+                self.send(queue, series, at, at + count, 0.0)
+                at += count
+            if at < high:  # no member has room for the rest
+                queue.retry_at(series, at, high, self._state.now)
 
     def send(
         self,

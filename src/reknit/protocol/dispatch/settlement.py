@@ -23,8 +23,9 @@ from reknit.protocol.dispatch.delivery_pump import DeliveryPump
 from reknit.protocol.dispatch.inputs import QueueKey
 from reknit.protocol.dispatch.leases import Lease
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
-from reknit.protocol.dispatch.queue import Queue
+from reknit.protocol.dispatch.queue import Queue, Recipient
 from reknit.protocol.dispatch.redelivery import Redelivery
+from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.disposition import Disposition
 from reknit.protocol.machine import Peer
@@ -44,8 +45,8 @@ class DispatchSettlement:
         self._recorder = recorder
         self._pump = pump
         self._redelivery = redelivery
-        self._confirming: deque[tuple[int, Queue, int]] = deque()
-        """(record number, queue, settle number): confirmed when the record is durable."""
+        self._confirming: deque[tuple[int, Recipient, int]] = deque()
+        """(record number, subscription, settle number): confirmed when the record is durable."""
         self._after: dict[QueueKey, int] = {}
         """By subscription: the number that must be durable before its next settlement is confirmed."""
 
@@ -60,14 +61,15 @@ class DispatchSettlement:
         queue = state.queues.get((peer, message.sub))
         if queue is None:
             return  # the subscription ended meanwhile: its events are still owed
+        recipient = queue.recipient
         if queue.settle_numbered(message.number):
             self._carry_out(queue, message.rows)
             self._learn(queue, message.lost)
         recorded = max(self._recorder.last_record(queue.name), after)
         if recorded > state.durable_number:  # `Settled` confirms everything before it too
-            self._confirming.append((recorded, queue, queue.settled_number))
+            self._confirming.append((recorded, recipient, recipient.settled_number))
         else:
-            state.send(peer, Settled(message.sub, queue.settled_number))
+            state.send(peer, Settled(message.sub, recipient.settled_number))
 
     def _carry_out(self, queue: Queue, rows: list[DispositionRow]) -> None:
         ended: list[OutcomeRow] = []
@@ -78,9 +80,8 @@ class DispatchSettlement:
         self._record(queue, ended, tried)
         if queue.leases is not None:
             queue.leases.settled(self._state.now, before - queue.unsettled.in_flight)
-        if queue.lanes.is_ready or queue.leases is not None or not queue.is_live:
-            self._redelivery.retry_due(queue)
-            self._pump.pump(queue)
+        if queue.lanes.is_ready or queue.leases is not None or queue.is_shared or not queue.is_live:
+            self.deliver_rest(queue)
 
     def _learn(self, queue: Queue, lost: list[SeriesRange]) -> None:
         """A durable subscriber knows of these losses: it is not told again."""
@@ -107,7 +108,7 @@ class DispatchSettlement:
                 said = Disposition(Outcome(row.outcome), row.code, row.text, row.delay_s, row.attempt)
                 return self.give_back(queue, series, bounds, said, tried)
             case Outcome.RECEIVED if queue.leases is not None:
-                for one in queue.unsettled.in_flight_within(series, *bounds):
+                for one in queue.held_within(series, *bounds):
                     queue.leases.extend(self._state.now, series, *one)
             case _:
                 pass  # without a lease there is nothing to extend, and newer clients may know more outcomes
@@ -121,7 +122,7 @@ class DispatchSettlement:
         """Events come back. Each has its own count of attempts; those without another attempt end."""
         ended: list[OutcomeRow] = []
         attempt = Attempt(self._state.time_us, said.outcome, said.code)
-        for low, high in queue.unsettled.in_flight_within(series, *bounds):
+        for low, high in queue.held_within(series, *bounds):
             for start, stop, before in queue.attempts.pieces(series, low, high):
                 count = before or AttemptCount()
                 if said.attempt and said.attempt < count.acquired:
@@ -200,10 +201,11 @@ class DispatchSettlement:
         tried: list[AttemptRow] = []
         for lease in queue.leases.due(self._state.now):
             for bounds in self._still_held(queue, lease):
-                self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *bounds))
-                said = Disposition(Outcome.LEASE_LOST)
-                ended += self.give_back(queue, lease.series, bounds, said, tried)
-                queue.lose_lease(self._state.now)
+                for part in queue.by_holder(lease.series, *bounds):
+                    self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *part))
+                    said = Disposition(Outcome.LEASE_LOST)
+                    ended += self.give_back(queue, lease.series, part, said, tried)
+                    queue.lease_lost(self._state.now)
         self._record(queue, ended, tried)
 
     def _still_held(self, queue: Queue, lease: Lease) -> list[Range]:
@@ -226,17 +228,35 @@ class DispatchSettlement:
                 ]
         return held
 
+    # -- members
+
+    def release_held(self, queue: SharedQueue, key: QueueKey) -> None:
+        """A member leaves: what it holds waits for the other members, or for those that come."""
+        queue.serve(key)
+        ended: list[OutcomeRow] = []
+        tried: list[AttemptRow] = []
+        for series, *bounds in queue.member.held.ranges():
+            ended += self.give_back(
+                queue, series, (bounds[0], bounds[1]), Disposition(Outcome.RELEASED), tried
+            )
+        self._record(queue, ended, tried)
+
+    def deliver_rest(self, queue: Queue) -> None:
+        """Somebody may have room for what waits."""
+        self._redelivery.retry_due(queue)
+        self._pump.pump(queue)
+
     # -- durable
 
     def confirm(self, number: int) -> None:
         """Records up to this number are durable: confirm the outcomes in them to their subscribers."""
-        settled: dict[Queue, int] = {}
+        settled: dict[Recipient, int] = {}
         while self._confirming and self._confirming[0][0] <= number:
-            _, queue, settle_number = self._confirming.popleft()
-            settled[queue] = settle_number
-        for queue, settle_number in settled.items():
-            if self._state.queues.get(queue.key) is queue:
-                self._state.send(queue.peer, Settled(queue.sub, settle_number))
+            _, recipient, settle_number = self._confirming.popleft()
+            settled[recipient] = settle_number
+        for recipient, settle_number in settled.items():
+            if self._state.queues.is_open(recipient):
+                self._state.send(recipient.peer, Settled(recipient.sub, settle_number))
 
 
 def _counted(

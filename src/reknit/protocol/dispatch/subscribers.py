@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
-from reknit.ledger import Series
+from reknit.ledger import QUEUES, Account, Series
 from reknit.outcome import Code
 from reknit.protocol.dispatch.crashes import Crashes
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
@@ -13,10 +13,13 @@ from reknit.protocol.dispatch.isolation import Isolation
 from reknit.protocol.dispatch.lanes import Lanes
 from reknit.protocol.dispatch.leases import Leases
 from reknit.protocol.dispatch.losses import Losses
+from reknit.protocol.dispatch.members import Member
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.overflow import Overflow
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.resumption import HeldRanges, Resumption
+from reknit.protocol.dispatch.settlement import DispatchSettlement
+from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.machine import Peer
 from reknit.records import SubscriberClosed, SubscriberOpened, SubscriberOwned
@@ -32,6 +35,7 @@ class Subscribers:
         state: DispatchState,
         recorder: OutcomeRecorder,
         pump: DeliveryPump,
+        settlement: DispatchSettlement,
         losses: Losses,
         overflow: Overflow,
         crashes: Crashes,
@@ -39,6 +43,7 @@ class Subscribers:
         self._state = state
         self._recorder = recorder
         self._pump = pump
+        self._settlement = settlement
         self._losses = losses
         self._overflow = overflow
         self._crashes = crashes
@@ -52,7 +57,13 @@ class Subscribers:
         """What subscribers have in flight, before they subscribe."""
         self._resuming: dict[QueueKey, Resumption] = {}
         """Subscriptions that are being opened, in steps."""
+        self._joining: dict[QueueKey, OpenSubscription] = {}
+        """Members of a queue that is being opened for another one."""
         self._opened: list[Peer] = []
+
+    @property
+    def _unopened(self) -> tuple[Container[QueueKey], ...]:
+        return self._opening, self._resuming, self._joining
 
     # -- opening
 
@@ -63,8 +74,8 @@ class Subscribers:
     def open(self, message: OpenSubscription, peer: Peer) -> None:
         """A peer subscribes."""
         request, state = message.request, self._state
-        key, name = (peer, request.sub), request.name
-        if state.queues.get(key) is not None or key in self._opening or key in self._resuming:
+        key, name = (peer, request.sub), request.account
+        if state.queues.get(key) is not None or any(key in those for those in self._unopened):
             text = f"subscription {request.sub} exists already on this connection: use another number"
             self._refuse(key, Code.ALREADY_EXISTS, text)
             return
@@ -76,7 +87,7 @@ class Subscribers:
             self._begin(message, peer, resumed=bool(name))
 
     def _open_account(self, message: OpenSubscription) -> int:
-        state, name, pattern = self._state, message.request.name, message.pattern.text
+        state, name, pattern = self._state, message.request.account, message.pattern.text
         floor = state.end if message.position < 0 else message.position
         return state.append(SubscriberOpened.at(name, pattern, message.since, floor, state.time_us))
 
@@ -85,24 +96,27 @@ class Subscribers:
         if not self._new:
             return
         for key, message in list(self._opening.items()):
-            if self._new.get(message.request.name, 0) <= number:
+            if self._new.get(message.request.account, 0) <= number:
                 del self._opening[key]
-                self._overflow.opened(message.request.name)
+                self._overflow.opened(message.request.account)
                 self._begin(message, key[0], resumed=False)
         self._new = {name: wanted for name, wanted in self._new.items() if wanted > number}
 
     def _begin(self, message: OpenSubscription, peer: Peer, resumed: bool) -> None:
         state, request = self._state, message.request
-        account = state.account(request.name) if request.name else None
+        key, name = (peer, request.sub), request.account
+        account = state.account(name) if name else None
         if account is not None and account.pattern != message.pattern:
-            text = f"subscriber {request.name!r} was opened for {account.pattern.text!r}: use another name, or forget it"
-            self._refuse((peer, request.sub), Code.FAILED_PRECONDITION, text)
+            text = f"{_called(name)} was opened for {account.pattern.text!r}: use another name, or forget it"
+            self._refuse(key, Code.FAILED_PRECONDITION, text)
+            return
+        if request.queue and self._join(message, key):
             return
         isolation = None
-        if request.name:
-            self._take_over(request.name)
-            isolation = self._crashes.opened((peer, request.sub), request)
-            account = state.account(request.name)
+        if name:
+            self._take_over(name)
+            isolation = self._crashes.opened(key, request)
+            account = state.account(name)
         position = message.position if account is None else account.floor
         held = self._held.setdefault(peer, HeldRanges())
         held.add(request.sub, state.ledger.published, request.held)
@@ -115,10 +129,48 @@ class Subscribers:
                 queue.cursor.stop_at(
                     state.end, queue.cursor.priority
                 )  # it misses nothing of what comes meanwhile
-            self._resuming[queue.key] = resumption
+            self._resuming[key] = resumption
+
+    # -- members of a queue
+
+    def _join(self, message: OpenSubscription, key: QueueKey) -> bool:
+        """Become a member of a queue that is open, or wait while it is being opened; False if there is none yet."""
+        name, queue = message.request.account, self._state.queues.named(message.request.account)
+        if isinstance(queue, SharedQueue):
+            self._ended = {one: ended for one, ended in self._ended.items() if ended != name}
+            self._state.queues.join(queue, self._member(message, key[0]))
+            self._opened_member(message, queue, resumed=True)
+            return True
+        if any(one.queue.name == name for one in self._resuming.values()):
+            self._joining[key] = message
+            return True
+        return False
+
+    def _member(self, message: OpenSubscription, peer: Peer) -> Member:
+        request = message.request
+        return Member(peer, request.sub, request.credit, self._state.rules.in_flight_bytes_max)
+
+    def _opened_member(self, message: OpenSubscription, queue: SharedQueue, resumed: bool) -> None:
+        """Confirm a member's subscription, and deliver to it what waits."""
+        state, member = self._state, queue.member
+        state.queues.schedule(queue)
+        state.send(member.peer, Subscribed(member.sub, queue.unsettled.floor, resumed, is_shared=True))
+        account = state.account(queue.name)
+        if account is not None:
+            self._own(message, account)
+            self._losses.report_unknown(queue, account)
+        self._settlement.deliver_rest(queue)
+
+    def _leave_queue(self, queue: SharedQueue, key: QueueKey) -> None:
+        """A member leaves. The others get what it did not settle."""
+        self._settlement.release_held(queue, key)
+        self._state.queues.leave(queue, key)
+        if queue.members:
+            self._settlement.deliver_rest(queue)
 
     def tick(self) -> None:
         """Go on with subscriptions that are being opened, one step of each."""
+        joining, self._joining = self._joining, {}
         for key, resumption in list(self._resuming.items()):
             if resumption.step():
                 del self._resuming[key]
@@ -126,7 +178,9 @@ class Subscribers:
                     self._finish(resumption)
                     self._opened.append(key[0])
                 else:
-                    self._refuse(key, Code.ABORTED, f"subscriber {resumption.queue.name!r} was forgotten")
+                    self._refuse(key, Code.ABORTED, f"{_called(resumption.queue.name)} was forgotten")
+        for key, message in joining.items():
+            self.open(message, key[0])
 
     def take_opened(self) -> list[Peer]:
         """The peers whose subscriptions were opened a while after they subscribed, once each."""
@@ -136,11 +190,11 @@ class Subscribers:
     @property
     def is_due(self) -> bool:
         """Whether `tick` has something to do."""
-        return bool(self._resuming)
+        return bool(self._resuming or self._joining)
 
     def _finish(self, resumption: Resumption) -> None:
         state, queue, message = self._state, resumption.queue, resumption.message
-        request, peer, account = message.request, queue.peer, resumption.account
+        account = resumption.account
         if account is not None:
             self._recorder.resume(queue.name, queue.unsettled.floor)
         if account is None and message.seen:
@@ -148,20 +202,34 @@ class Subscribers:
         if queue.cursor.position >= state.end:
             queue.cursor.go_live()
         state.queues.add(queue, has_account=account is not None)
+        if isinstance(queue, SharedQueue):
+            self._opened_member(message, queue, resumption.resumed)
+        else:
+            self._opened_one(resumption)
+        if account is not None and not resumption.resumed:
+            self._losses.lose_removed(queue.name)
+        self._pump.pump(queue)
+
+    def _opened_one(self, resumption: Resumption) -> None:
+        """Confirm a subscription that gets every event."""
+        state, queue, message = self._state, resumption.queue, resumption.message
+        account, peer = resumption.account, queue.peer
         has_leases = queue.leases is not None and queue.leases.next_due() is not None
         if has_leases or queue.isolation is not None:
             state.queues.schedule(queue)
         rules = ([], []) if queue.is_durable else (state.rules.handling(queue.pattern), state.rules.never)
-        state.send(peer, Subscribed(request.sub, queue.unsettled.floor, resumption.resumed, False, *rules))
+        floor = queue.unsettled.floor
+        state.send(peer, Subscribed(message.request.sub, floor, resumption.resumed, False, *rules))
         if not queue.is_durable and 0 <= message.position < self._losses.start:
             self._losses.report_removed_since(queue, message.position)
         if account is not None:
-            if message.owner and not account.owner:
-                state.append(SubscriberOwned(queue.name, message.owner, state.time_us))
+            self._own(message, account)
             self._losses.report_unknown(queue, account)
-            if not resumption.resumed:
-                self._losses.lose_removed(queue.name)
-        self._pump.pump(queue)
+
+    def _own(self, message: OpenSubscription, account: Account) -> None:
+        """A durable subscriber belongs to the identity that opened it first."""
+        if message.owner and not account.owner:
+            self._state.append(SubscriberOwned(account.name, message.owner, self._state.time_us))
 
     def _queue(
         self, message: OpenSubscription, peer: Peer, position: int, isolation: Isolation | None
@@ -169,7 +237,17 @@ class Subscribers:
         state, request = self._state, message.request
         # Nobody else waits for what an unnamed subscriber holds, so it has no lease. A cache holds what the other
         # node has not stored yet, and that node may be away for long.
-        has_leases = bool(state.rules.lease_s and request.name and not request.is_cache)
+        has_leases = bool(state.rules.lease_s and request.account and not request.is_cache)
+        leases = Leases(state.rules.lease_s) if has_leases else None
+        lanes = Lanes(state.pauses.is_paused, lambda: state.queues.schedule(queue))
+        floor = state.end if position < 0 else position
+        queue: Queue
+        if request.queue:
+            first = self._member(message, peer)
+            queue = SharedQueue(
+                request.account, message.pattern, position, floor, first, lambda: state.now, lanes, leases
+            )
+            return queue
         queue = Queue(
             peer,
             request.sub,
@@ -177,10 +255,10 @@ class Subscribers:
             message.pattern,
             position,
             request.credit,
-            floor=state.end if position < 0 else position,
+            floor=floor,
             after={} if request.name else message.after,  # the ledger knows what a durable subscriber is owed
-            lanes=Lanes(state.pauses.is_paused, lambda: state.queues.schedule(queue)),
-            leases=Leases(state.rules.lease_s) if has_leases else None,
+            lanes=lanes,
+            leases=leases,
             in_flight_bytes_max=state.rules.in_flight_bytes_max,
             is_cache=request.is_cache,
             isolation=isolation,
@@ -206,7 +284,10 @@ class Subscribers:
             if resumption.queue.name == name:
                 other = self._resuming.pop(key).queue
         if other is not None:
-            text = f"subscriber {name!r} was opened by another connection, which continues from here"
+            text = (
+                f"subscriber {name!r} was opened by another connection, which continues from here: "
+                "to share the events among programs, let each of them subscribe with queue=… instead of name=…"
+            )
             self._state.send(other.peer, Unsubscribed(other.sub, Code.ABORTED, text))
 
     def _refuse(self, key: QueueKey, code: Code, text: str) -> None:
@@ -218,7 +299,11 @@ class Subscribers:
         """A peer unsubscribes, or wants a subscription that ended before to be forgotten."""
         ended = self._end(key)
         name = self._ended.pop(key, "") if ended is None and forget else ended
-        if name and forget:
+        if name and forget and (others := self._members_of(name)):
+            count = f"{others} other member{'s' if others > 1 else ''}"
+            text = f"{_called(name)} has {count}: the last one can forget it"
+            self._refuse(key, Code.FAILED_PRECONDITION, text)
+        elif name and forget:
             self._forget(key, name)
         elif ended is not None:
             self._state.send(key[0], Unsubscribed(key[1]))
@@ -232,19 +317,28 @@ class Subscribers:
 
     def all(self) -> Iterator[tuple[QueueKey, str, str]]:
         """Every subscription, also one that is being opened: its key, its pattern and its durable name."""
-        yield from ((key, one.pattern.text, one.request.name) for key, one in self._opening.items())
-        queues = [*self._state.queues.by_key.values(), *(one.queue for one in self._resuming.values())]
-        yield from ((queue.key, queue.pattern.text, queue.name) for queue in queues)
+        for those in (self._opening, self._joining):
+            yield from ((key, one.pattern.text, one.request.account) for key, one in those.items())
+        queues = [
+            *self._state.queues.subscriptions(),
+            *((key, one.queue) for key, one in self._resuming.items()),
+        ]
+        yield from ((key, queue.pattern.text, queue.name) for key, queue in queues)
 
     def _end(self, key: QueueKey) -> str | None:
         """End a subscription; returns its name, or None if there is no such subscription."""
-        opening, queue = self._opening.pop(key, None), self._state.queues.get(key)
+        opening = self._opening.pop(key, None) or self._joining.pop(key, None)
         if (resuming := self._resuming.pop(key, None)) is not None:
             return resuming.queue.name
+        queue = self._state.queues.get(key)
+        if isinstance(queue, SharedQueue):
+            self._leave_queue(queue, key)
+        elif queue is not None:
+            self._state.queues.remove(queue)
+            self._crashes.closed(key)
         if queue is not None:
-            self._remove(queue)
             return queue.name
-        return None if opening is None else opening.request.name
+        return None if opening is None else opening.request.account
 
     def _forget(self, key: QueueKey, name: str) -> None:
         """Close an account. That is confirmed when it is durable."""
@@ -257,18 +351,34 @@ class Subscribers:
             state.emit(withhold)
         state.send_when_durable(number, key[0], Unsubscribed(key[1], is_forgotten=True))
 
-    def _remove(self, queue: Queue) -> None:
-        self._state.queues.remove(queue)
-        self._crashes.closed(queue.key)
+    def _members_of(self, name: str) -> int:
+        """How many subscriptions are members of a queue, or about to be."""
+        queue = self._state.queues.named(name)
+        coming = [
+            *self._opening.values(),
+            *self._joining.values(),
+            *(one.message for one in self._resuming.values()),
+        ]
+        found = sum(one.request.queue != "" and one.request.account == name for one in coming)
+        return found + (len(queue.members) if isinstance(queue, SharedQueue) else 0)
 
     def leave(self, peer: Peer, is_abrupt: bool) -> None:
         """A connection is gone."""
-        for queue in self._state.queues.of_peer(peer):
+        keys = self._state.queues.of_peer(peer)
+        for key in keys:  # what one of its members held does not go to another one
+            self._state.queues[key].credit.block(True)
+        for key in keys:
             if is_abrupt:
-                self._crashes.lost(queue)
-            self._remove(queue)
+                self._crashes.lost(key, self._state.queues[key])
+            self._end(key)
         self._crashes.peer_left(peer, is_abrupt)
         self._held.pop(peer, None)
         self._opening = {key: message for key, message in self._opening.items() if key[0] != peer}
+        self._joining = {key: message for key, message in self._joining.items() if key[0] != peer}
         self._resuming = {key: one for key, one in self._resuming.items() if key[0] != peer}
         self._ended = {key: name for key, name in self._ended.items() if key[0] != peer}
+
+
+def _called(name: str) -> str:
+    """A durable subscriber or a queue, as its users call it."""
+    return f"queue {name.removeprefix(QUEUES)!r}" if name.startswith(QUEUES) else f"subscriber {name!r}"

@@ -119,7 +119,7 @@ class Unsettled:
         """Events that waited go to the subscriber."""
         self._stop_waiting(series, start, stop)
         self.in_flight += stop - start
-        self.in_flight_bytes += self._size(series, start, stop)
+        self.in_flight_bytes += self.size(series, start, stop)
 
     def give_back(self, series: Series, start: int, stop: int) -> None:
         """Events that were with the subscriber wait for another attempt."""
@@ -152,11 +152,12 @@ class Unsettled:
     def _came_back(self, series: Series, start: int, stop: int) -> None:
         """Events are no longer with the subscriber."""
         self.in_flight -= stop - start
-        self.in_flight_bytes -= self._size(series, start, stop)
+        self.in_flight_bytes -= self.size(series, start, stop)
         if not self.in_flight:
             self.in_flight_bytes = 0.0  # sums of fractions are not exact
 
-    def _size(self, series: Series, start: int, stop: int) -> float:
+    def size(self, series: Series, start: int, stop: int) -> float:
+        """The bytes of open events, about."""
         sizes = self._sizes.get(series)
         return 0.0 if sizes is None else sizes.total(start, stop)
 

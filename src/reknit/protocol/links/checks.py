@@ -6,6 +6,7 @@ from typing import Final
 
 from reknit.config import LINK_COST_MAX, LinkSettings
 from reknit.errors import InvalidTopic
+from reknit.ledger import QUEUES
 from reknit.topic import Pattern
 from reknit.wire.codec import Item
 from reknit.wire.links import Announce, Forward, Link, LinkState
@@ -50,4 +51,6 @@ def _unsound_interest(pattern: str, mode: str) -> str:
         Pattern(pattern)
     except InvalidTopic as error:
         return str(error)
-    return "" if mode in ("journal", "any", "stream") else f"{mode!r} is not a kind of subscription"
+    is_queue = mode.startswith(QUEUES) and len(mode) <= NAME_CHARS_MAX + len(QUEUES) and mode.isprintable()
+    is_known = mode in ("journal", "any", "stream") or is_queue
+    return "" if is_known else f"{mode[:NAME_CHARS_MAX]!r} is not a kind of subscription"

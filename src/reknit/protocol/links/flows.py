@@ -25,8 +25,8 @@ from reknit.protocol.machine import Peer
 from reknit.wire.codec import encode
 from reknit.wire.links import Carry, Pull
 
-TURN_BYTES: Final = 8 << 20
-"""How much of the journal is read in one turn."""
+TURN_BYTES: Final = 1 << 20
+"""How much of the journal is read for one neighbour in one turn. All of them may have to look back at once."""
 TELL_BYTES: Final = 4 << 20
 """After this much of the journal without events for it, a neighbour is told the position anyway."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Final, Protocol
 
-from reknit.ledger import ANYCAST, Ledger, Series
+from reknit.ledger import ANYCAST, QUEUES, Ledger, Series
 from reknit.protocol.dispatch.inputs import QueueKey
 from reknit.protocol.links.followed_topics import FollowedTopics
+from reknit.protocol.routing.known_node import Interest
 from reknit.protocol.routing.routes import Interests, Routes
 from reknit.topic import Pattern
 
@@ -114,7 +115,7 @@ class ForwardingTable:
         self._ledger = ledger
         self._distribution = distribution
         self._subscribed: set[str] = set()
-        self._announced: set[str] = set()
+        self._announced: set[Interest] = set()
         self._wanted: dict[tuple[str, Series], bool] = {}
         self._signature = (-1, -1)
         self._is_moved = self._has_left = False
@@ -160,9 +161,10 @@ class ForwardingTable:
             self._lingering.leave(text, now)
         self._subscribed = wanted
         wanted = wanted | self._lingering.patterns()
-        added = [(text, "journal") for text in sorted(wanted - self._announced)]
-        removed = [(text, "journal") for text in sorted(self._announced - wanted)]
-        self._announced = wanted
+        interests: set[Interest] = {(text, "journal") for text in wanted}
+        interests |= {(one.pattern.text, name) for name, one in accounts if name.startswith(QUEUES)}
+        added, removed = sorted(interests - self._announced), sorted(self._announced - interests)
+        self._announced = interests
         return Interests(added, removed) if added or removed else None
 
     def forget(self) -> None:

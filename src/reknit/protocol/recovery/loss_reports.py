@@ -94,7 +94,7 @@ class LossReports:
         match message:
             case NeverArrives():
                 self._skip(message)
-            case Subscribe(name=name, sub=sub):
+            case Subscribe(account=name, sub=sub):
                 if name and self._ledger.skipped:
                     self._opening[peer, sub] = None
             case Opened():

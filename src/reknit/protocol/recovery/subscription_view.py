@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 from reknit.protocol.machine import Peer
@@ -33,5 +33,12 @@ class SubscriptionView(Protocol):
         """Whether it has been given everything that is durable."""
 
 
-SubscriptionViews = Mapping[tuple[Peer, int], SubscriptionView]
-"""By peer and the peer's number of the subscription, in the order in which they were opened."""
+class SubscriptionViews(Protocol):
+    """All of them, by peer and the peer's number of the subscription."""
+
+    def __contains__(self, key: tuple[Peer, int], /) -> bool: ...
+
+    def __getitem__(self, key: tuple[Peer, int], /) -> SubscriptionView: ...
+
+    def values(self) -> Iterable[SubscriptionView]:
+        """Each once, in the order in which they were opened."""

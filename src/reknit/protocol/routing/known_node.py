@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from reknit.ledger import QUEUES
 from reknit.wire.links import LinkState
 
 Interest = tuple[str, str]
-"""(pattern, mode)."""
+"""(pattern, mode); of a queue the mode is the name of its account, so that it is on one node only."""
 
 
 class RememberedNode(msgspec.Struct, frozen=True):
@@ -22,6 +23,8 @@ class RememberedNode(msgspec.Struct, frozen=True):
     instance: int
     patterns: list[str]
     """The topics of which it gets every event."""
+    queues: list[Interest] = []
+    """Its queues: with the pattern, the name of the account."""
 
 
 @dataclass(slots=True)
@@ -38,12 +41,14 @@ class KnownNode:
     @classmethod
     def remembered(cls, node: RememberedNode) -> KnownNode:
         """As known before a restart of this node; seq 0, so that every announcement is newer."""
-        return cls(node.state, node.instance, 0, {(pattern, "journal") for pattern in node.patterns})
+        interests = {(pattern, "journal") for pattern in node.patterns} | set(node.queues)
+        return cls(node.state, node.instance, 0, interests)
 
     def memory(self) -> RememberedNode:
         """What outlasts a restart of this node."""
         patterns = sorted(pattern for pattern, mode in self.interests if mode == "journal")
-        return RememberedNode(self.state, self.instance, patterns)
+        queues = sorted(interest for interest in self.interests if interest[1].startswith(QUEUES))
+        return RememberedNode(self.state, self.instance, patterns, queues)
 
     @property
     def is_met(self) -> bool:

@@ -108,6 +108,14 @@ class Routes:
         """The other nodes that have subscribers to a topic, whether they can be reached or not."""
         return self._index[mode].match(topic)
 
+    def queue_nodes(self, account: str) -> list[str]:
+        """The other nodes that have a queue, whether they can be reached or not, by name."""
+        return [
+            name
+            for name, known in sorted(self.known.items())
+            if name != self.name and any(mode == account for _, mode in known.interests)
+        ]
+
     def reachable(self, without: Collection[str] = (), start: str = "") -> dict[str, NodeRoute]:
         """The route to every node that can be reached, from here or from another node, not through some nodes."""
         key = (start or self.name, frozenset(without))
@@ -261,7 +269,8 @@ class Routes:
         for name in [name for name in self.known if name != self.name and name not in reachable]:
             self._changed_nodes.add(name)
             for pattern, mode in self.known.pop(name).interests:
-                self._index[mode].remove(Pattern(pattern), name)
+                if mode in self._index:
+                    self._index[mode].remove(Pattern(pattern), name)
 
     def _changed(self) -> None:
         self._graph = None
@@ -311,9 +320,11 @@ class Routes:
 
     def _replace(self, news: Announce, known: KnownNode, wanted: set[Interest]) -> None:
         for pattern, mode in known.interests - wanted:
-            self._index[mode].remove(Pattern(pattern), news.node)
+            if mode in self._index:
+                self._index[mode].remove(Pattern(pattern), news.node)
         for pattern, mode in wanted - known.interests:
-            self._index[mode].add(Pattern(pattern), news.node)
+            if mode in self._index:
+                self._index[mode].add(Pattern(pattern), news.node)
         # Events were passed over while this node, after a restart of its own, did not know the subscriptions of
         # another yet; and while a subscriber without a name did not come back yet after a restart of its node.
         met = "" if known.is_met else news.node

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from reknit.batch import Batch
 from reknit.ledger import Series
-from reknit.protocol.subscribe.series_seqs import SeriesSeqs
+from reknit.protocol.series_seqs import SeriesSeqs
 from reknit.seqset import Range, SeqSet
 
 

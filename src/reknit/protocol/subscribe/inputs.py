@@ -29,6 +29,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     credit_bytes: int = 8 << 20
     is_cache: bool = False
     takes_streams: bool = False
+    queue: str = ""
+    """The queue of which it is a member."""
     process: bytes = b""
     """Names the process that runs this; empty if it does not crash with its events."""
 

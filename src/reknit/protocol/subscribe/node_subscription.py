@@ -71,6 +71,7 @@ class NodeSubscription:
                     held,
                     options.is_cache,
                     options.takes_streams,
+                    options.queue,
                     options.process,
                 )
             )

@@ -1,7 +1,11 @@
 """The subscriber's side of a subscription that shares events with others: each event goes to one of them.
 
-Events have no order here, none is missed and none is repeated: a delivered event goes to the application, and its
-outcome goes back. When the connection breaks, the events that the application has are in doubt, and no longer its own.
+None is missed and none is repeated here: a delivered event goes to the application, and its outcome goes back. When the
+connection breaks, the events that the application has are in doubt, and no longer its own.
+
+A member of a queue is durable, and its topics may be ordered. So after a lost connection it repeats what it accepted or
+rejected: the node takes that, if nobody else has the event. And after an event of an ordered unit that it gives back, it
+gives back the rest of the unit.
 
 input           effects (the states and their transitions are in inputs.py)
 Connected       SendToNode(Subscribe): it takes part again, and never resumes
@@ -19,11 +23,13 @@ from __future__ import annotations
 
 import msgspec
 
+from reknit.batch import Batch
 from reknit.delivery import Delivery
 from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.disposition import Disposition
 from reknit.protocol.machine import Connected, Disconnected, Machine, Peer
+from reknit.protocol.series_seqs import SeriesSeqs
 from reknit.protocol.subscribe.held_events import HeldEvents
 from reknit.protocol.subscribe.inputs import (
     DeliverBatches,
@@ -50,11 +56,17 @@ class SharedSubscriber:
         self._node = node
         self._held = HeldEvents()
         self._rules = RetryRules()
+        self._arriving: dict[tuple[Series, int], int] = {}
+        """By series and end of an ordered unit: the next seq of it that arrives."""
+        self._unwanted = SeriesSeqs()
+        """Events of ordered units that are on their way, and have to wait for one that was given back."""
 
     @classmethod
     def taking_over(cls, plain: Subscriber) -> SharedSubscriber:
         """Continue for a subscription that has just asked the node."""
-        options = msgspec.structs.replace(plain.node.options, name="", start=Start(), is_cache=False)
+        options = msgspec.structs.replace(plain.node.options, name="", is_cache=False)
+        if not options.queue:
+            options = msgspec.structs.replace(options, start=Start())
         node = NodeSubscription(options, plain.node.credit.without_buffer())
         node.become(plain.state)
         return cls(node)
@@ -75,12 +87,10 @@ class SharedSubscriber:
                 node.settled(number)
             case Connected():
                 if node.change(message):
-                    node.subscribe(Start(), [])
+                    node.subscribe(node.options.start, [])
             case Disconnected():
                 if node.change(message):
-                    self._held.clear()
-                    node.outcomes.clear()
-                    node.credit.clear()
+                    self._disconnected()
             case Subscribed():
                 if node.change(message):
                     self._rules = RetryRules(message.handling, message.never)
@@ -93,6 +103,9 @@ class SharedSubscriber:
             case Lost(topic=topic, source=source, start=start, stop=stop, reason=reason):
                 self.lost.setdefault((topic, source), SeqSet()).add(start, stop)
                 node.emit(LossReport(topic, source, start, stop, reason))
+                if node.options.queue:
+                    node.outcomes.note_lost((topic, source), start, stop)
+                    self.flush()
             case _:
                 pass  # about recovery, which a shared subscription does not do
 
@@ -107,15 +120,50 @@ class SharedSubscriber:
         """The effects to perform, in order."""
         return self._node.take_effects()
 
+    def _disconnected(self) -> None:
+        self._held.clear()
+        self._arriving.clear()
+        self._unwanted.clear()
+        self._node.credit.clear()
+        if self._node.options.queue:
+            self._node.outcomes.drop_given_back()
+        else:
+            self._node.outcomes.clear()
+
     # -- events
 
     def _deliver(self, message: Delivered) -> None:
-        delivery = Delivery(message.attempt)
-        batches = [batch.delivered(delivery) for batch in message.batches]
+        delivery = Delivery(message.attempt, message.counted, message.ordered_to)
+        arrived = message.batches
+        if message.ordered_to:
+            arrived = [part for batch in arrived for part in self._wanted(batch, message.ordered_to)]
+        batches = [batch.delivered(delivery) for batch in arrived]
         for batch in batches:
-            self._node.credit.deliver(batch.head.length)
             self._held.deliver((batch.topic, batch.source), batch.first, batch.stop)
-        self._node.emit(DeliverBatches(batches))
+        if message.counted:
+            self._node.delivered(message.batches, batches, is_counted=True)
+        if batches:
+            self._node.emit(DeliverBatches(batches))
+
+    def _wanted(self, batch: Batch, ordered_to: int) -> list[Batch]:
+        """A part of an ordered unit came: give back what has to wait; returns the rest."""
+        series = (batch.topic, batch.source)
+        self._arriving[series, ordered_to] = batch.stop
+        if batch.stop >= ordered_to:
+            del self._arriving[series, ordered_to]
+        unwanted = SeqSet.from_ranges(self._unwanted.take(series, batch.first, batch.stop))
+        for low, high in unwanted.ranges():
+            self._node.outcomes.add(series, low, high, Disposition(Outcome.RELEASED))
+        if unwanted:
+            self.flush()
+        return [batch.cut(*bounds) for bounds in unwanted.missing(batch.first, batch.stop)]
+
+    def give_back_rest(self, series: Series, start: int, stop: int, attempt: int) -> None:
+        """An event of an ordered unit was given back: those behind it wait for it, up to `stop`."""
+        self.settle(series, start, stop, Outcome.RELEASED)
+        arriving = self._arriving.get((series, stop), stop)
+        if max(arriving, start) < stop:
+            self._unwanted.add(series, max(arriving, start), stop)
 
     def taken(self, size: int) -> None:
         """The application took batches of this many bytes: there is room for more."""

@@ -79,6 +79,7 @@ class Subscriber:
         is_cache: bool = False,
         zero_us: int = 0,
         takes_streams: bool = False,
+        queue: str = "",
         process: bytes = b"",
     ) -> None:
         start = start or Start()
@@ -86,7 +87,7 @@ class Subscriber:
         self.pattern = pattern
         self.name = name
         options = SubscriptionOptions(
-            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, process
+            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, queue, process
         )
         self.node = NodeSubscription(options)
         self._resume_point = ResumePoint(start)

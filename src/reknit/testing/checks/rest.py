@@ -22,7 +22,6 @@ CORE_EMPTY: Final = (
     "dispatch.settlement._confirming",
     "dispatch.subscribers._opening",
     "dispatch.subscribers._new",
-    "dispatch.subscribers._crashes._overtaken",
     "_writer._deferred",
     "responses._effects",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -28,6 +29,7 @@ class FabricNode:
         self.node: Node
         self.is_up = False
         self.starts = 0
+        self._on_start: list[Callable[[], None]] = []
 
     def configure(self, config: Config) -> None:
         """Use this configuration from the next start on, with the name, address and disk of this node."""
@@ -57,6 +59,12 @@ class FabricNode:
         self.node = life.call(build_node, self.config)
         await life.create_task(self.node.start())
         self.is_up = True
+        for hook in self._on_start:
+            hook()
+
+    def on_start(self, hook: Callable[[], None]) -> None:
+        """Call this whenever the node has started."""
+        self._on_start.append(hook)
 
     async def stop(self) -> None:
         """Stop in order, as a service manager would ask it to."""

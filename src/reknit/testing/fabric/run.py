@@ -41,6 +41,7 @@ from reknit.testing.fabric.programs.groups import group_members
 from reknit.testing.fabric.programs.observers import observers
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
+from reknit.testing.fabric.programs.queues import QueueMember, queue_members
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
 from reknit.testing.fabric.programs.streams import film_makers
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
@@ -52,7 +53,7 @@ from reknit.testing.fabric.virtual.logs import tracebacks
 from reknit.testing.shrink import replay_settings
 from reknit.topic import Pattern
 
-Listening = SubscribingProgram | WorkingProgram | ServingProgram | ListeningProgram
+Listening = SubscribingProgram | WorkingProgram | QueueMember | ServingProgram | ListeningProgram
 """A program that is ready before others begin."""
 TOPICS: Final = ("plant/a", "plant/b", "car/1")
 PATTERNS: Final = ("plant/**", "plant/a", "car/*", "plant/*")
@@ -211,7 +212,7 @@ class FabricSimulation:
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
         self._add([*operators(scene), *film_makers(scene), *gateways.programs(scene)])
         self._add([*blocking_programs(scene), *observers(scene)])
-        self._add([*tenant_programs(scene), *calling_programs(scene)])
+        self._add([*tenant_programs(scene), *calling_programs(scene), *queue_members(scene)])
 
     def _add(self, programs: list[Program]) -> None:
         for program in programs:

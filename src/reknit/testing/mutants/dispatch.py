@@ -40,8 +40,8 @@ MUTANTS: Final = (
     Mutant(
         name="outcome-never-confirmed",
         module=SETTLEMENT,
-        old="            settled[queue] = settle_number",
-        new="            settled.setdefault(queue, settle_number)",
+        old="            settled[recipient] = settle_number",
+        new="            settled.setdefault(recipient, settle_number)",
         breaks="a subscriber is told that its outcomes are stored",
     ),
     Mutant(
@@ -89,8 +89,8 @@ MUTANTS: Final = (
     Mutant(
         name="leaving-is-a-crash",
         module=SUBSCRIBERS,
-        old="        if queue is not None:\n            self._remove(queue)\n",
-        new="        if queue is not None:\n            self._crashes.lost(queue)\n            self._remove(queue)\n",
+        old="            self._crashes.closed(key)\n",
+        new="            self._crashes.lost(key, queue)\n",
         breaks="a subscriber that leaves has not crashed",
     ),
     Mutant(
@@ -194,7 +194,7 @@ MUTANTS: Final = (
     Mutant(
         name="lease-not-revoked",
         module=SETTLEMENT,
-        old="                self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *bounds))\n",
+        old="                    self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *part))\n",
         new="",
         breaks="a subscriber is told that its lease ran out",
     ),
@@ -208,7 +208,7 @@ MUTANTS: Final = (
     Mutant(
         name="rest-of-a-batch-repeated",
         module=PUMP,
-        old="                    queue.cursor.stop_within(entry.position, stop)\n",
+        old="                    queue.cursor.stop_within(entry.position, low)\n",
         new="",
         breaks="a batch that is delivered in parts is delivered once",
     ),
@@ -336,8 +336,8 @@ MUTANTS: Final = (
     Mutant(
         name="left-queue-stays",
         module=SUBSCRIBERS,
-        old="        for queue in self._state.queues.of_peer(peer):\n            self._state.queues.remove(queue)",
-        new="        for queue in self._state.queues.of_peer(peer)[1:]:\n            self._state.queues.remove(queue)",
+        old="        for key in keys:\n            self._end(key)",
+        new="        for key in keys[1:]:\n            self._end(key)",
         breaks="a node forgets the queues of a connection that is gone",
     ),
     Mutant(

@@ -107,7 +107,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="settled-twice",
-        module=f"{ROOM}.series_seqs",
+        module="reknit.protocol.series_seqs",
         old="        if ranges:\n            seqs.discard(start, stop)\n",
         new="        if ranges:\n            seqs.discard(start, stop - 1)\n",
         breaks="only events that an application has can be settled, and only once",

@@ -56,6 +56,7 @@ QUIET: Final[dict[str, Any]] = {
     "blocking": 0,
     "members": 0,
     "replace_rate": 0.0,
+    "queue_members": 0,
 }
 """No faults but those of the family."""
 

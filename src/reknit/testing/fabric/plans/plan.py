@@ -129,6 +129,8 @@ class FabricPlan:
     lease_s: float = 0.0
     hang: float = 0.0
     """The weight of events that a durable subscriber never settles, until its lease ends."""
+    queue_members: int = 0
+    """Programs that share one queue."""
     ttl_ms: int = 0
     """Of events on `car/*`."""
     queue_events_max: int = 0
@@ -246,4 +248,5 @@ class FabricPlan:
             **PlanDraw(Random(f"caches {seed}")).caches(),
             **PlanDraw(Random(f"blocking {seed}")).blocking(),
             **PlanDraw(Random(f"group keys {seed}")).group_keys(),
+            **PlanDraw(Random(f"queues {seed}")).queues(),
         )
