@@ -336,8 +336,8 @@ MUTANTS: Final = (
     Mutant(
         name="left-queue-stays",
         module=SUBSCRIBERS,
-        old="        for key in keys:\n            self._end(key)",
-        new="        for key in keys[1:]:\n            self._end(key)",
+        old="        for key in keys:\n            if is_abrupt:",
+        new="        for key in keys[1:]:\n            if is_abrupt:",
         breaks="a node forgets the queues of a connection that is gone",
     ),
     Mutant(
