@@ -87,13 +87,6 @@ MUTANTS: Final = (
         breaks="no event is dead-lettered because the network failed",
     ),
     Mutant(
-        name="leaving-is-a-crash",
-        module=SUBSCRIBERS,
-        old="            self._crashes.closed(key)\n",
-        new="            self._crashes.lost(key, queue)\n",
-        breaks="a subscriber that leaves has not crashed",
-    ),
-    Mutant(
         name="crash-limit-off-by-one",
         module=CRASHES,
         old="        if count.crashed < state.rules.crash_attempts_max:",
