@@ -273,8 +273,8 @@ MUTANTS: Final = (
     Mutant(
         name="credit-wakes-nobody",
         module=DISPATCHER,
-        old="        if queue is not None and queue.credit.grant(total):\n            self._deliver(queue)",
-        new="        if queue is not None:\n            queue.credit.grant(total)",
+        old="        if queue.credit.grant(message.total) or goes_on:\n            self._deliver(queue)",
+        new="        if queue.credit.grant(message.total) or goes_on:\n            pass",
         breaks="events that waited for credit are delivered when there is some",
     ),
     Mutant(
