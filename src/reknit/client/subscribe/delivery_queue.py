@@ -18,6 +18,7 @@ class DeliveryQueue:
         self.error: ReknitError | None = None
         """Why no more batches come."""
         self._batches: deque[Batch] = deque()
+        self._is_paused = False
         self._wake: asyncio.Future[None] | None = None
         self._is_woken = False
 
@@ -31,7 +32,7 @@ class DeliveryQueue:
 
     async def take(self) -> Batch:
         """The next batch."""
-        while not self._batches:
+        while self._is_paused or not self._batches:
             if self._is_woken:
                 self._is_woken = False
                 raise StopAsyncIteration
@@ -46,6 +47,11 @@ class DeliveryQueue:
     def wake(self) -> None:
         """The reader gets `StopAsyncIteration` once, if there is no batch."""
         self._is_woken = True
+        resolve(self._wake)
+
+    def pause(self, is_paused: bool) -> None:
+        """The reader gets nothing for now, or goes on."""
+        self._is_paused = is_paused
         resolve(self._wake)
 
     def remove_behind(self, batch: Batch) -> list[Batch]:

@@ -33,6 +33,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     """Whether a durable subscriber confirms a loss when it is told of it, and not when the application says so."""
     queue: str = ""
     """The queue of which it is a member."""
+    process: bytes = b""
+    """Names the process that runs this; empty if it does not crash with its events."""
 
 
 class SubscriberState(Enum):

@@ -81,13 +81,14 @@ class Subscriber:
         takes_streams: bool = False,
         confirms_losses: bool = True,
         queue: str = "",
+        process: bytes = b"",
     ) -> None:
         start = start or Start()
         self.sub = sub
         self.pattern = pattern
         self.name = name
         options = SubscriptionOptions(
-            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, confirms_losses, queue
+            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, confirms_losses, queue, process
         )
         self.node = NodeSubscription(options)
         self._resume_point = ResumePoint(start)
@@ -454,6 +455,10 @@ class Subscriber:
     def is_ordered(self, topic: str) -> bool:
         """Whether the topic is ordered for durable subscribers, which this one is not."""
         return not self.name and self._recovered.rules.of(topic).is_ordered
+
+    def pause(self, is_paused: bool) -> None:
+        """Take nothing for now, or go on."""
+        self.node.pause(is_paused)
 
     def flush(self) -> int:
         """Send the outcomes that gathered, as one message; returns the number up to which all are sent."""
