@@ -1,7 +1,8 @@
 """The attempts at an event for one subscriber. They are stored only for events that did not end at the first attempt.
 
 `acquired` counts deliveries that came back without ending the event; `failed` counts those of them that use up one of
-the allowed attempts. Both continue across a restart: with a lost counter, an event would never be dead-lettered.
+the allowed attempts, and `crashed` those that ended with the subscriber's process. All continue across a restart: with a
+lost counter, an event would never be dead-lettered.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class AttemptCount(msgspec.Struct, frozen=True, array_like=True):
     acquired: int = 0
     failed: int = 0
     tries: tuple[Attempt, ...] = ()
+    crashed: int = 0
 
     def tried(self, one: Attempt) -> AttemptCount:
         """The count after one more attempt.
@@ -49,5 +51,8 @@ class AttemptCount(msgspec.Struct, frozen=True, array_like=True):
         1
         """
         return AttemptCount(
-            self.acquired + 1, self.failed + one.outcome.counts, (*self.tries, one)[-TRIES_MAX:]
+            self.acquired + 1,
+            self.failed + one.outcome.counts,
+            (*self.tries, one)[-TRIES_MAX:],
+            self.crashed + (one.outcome is Outcome.CRASHED),
         )

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextvars import Context, ContextVar, copy_context
+from functools import cache
 from queue import SimpleQueue
 from random import Random
 from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -107,6 +108,10 @@ class Environment:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return Process(os.getpid(), usage.ru_utime + usage.ru_stime, _rss_bytes(usage.ru_maxrss * 1024))
 
+    def process_id(self) -> bytes:
+        """Names this process: another one has another name, also on another machine."""
+        return _process_id(os.getpid())
+
     def start_worker(self, name: str) -> Worker:
         """A thread that does work in order."""
         return _ThreadWorker(name)
@@ -116,6 +121,12 @@ class Environment:
         context = copy_context()
         context.run(_current.set, self)
         return context.run(function, *args, **kwargs)
+
+
+@cache
+def _process_id(pid: int) -> bytes:
+    """The name of the process with this number: a fork has another one."""
+    return secrets.token_bytes(8)
 
 
 def _rss_bytes(most: int) -> int:
@@ -164,6 +175,11 @@ def make_random() -> Random:
 def token_bytes(size: int) -> bytes:
     """Bytes that nobody can guess."""
     return _current.get().token_bytes(size)
+
+
+def process_id() -> bytes:
+    """Names this process: another one has another name, also on another machine."""
+    return _current.get().process_id()
 
 
 def open_datagram_socket() -> socket.socket:

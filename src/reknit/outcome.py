@@ -70,6 +70,8 @@ class Outcome(IntEnum):
     """Processing takes longer: renew the lease."""
     LEASE_LOST = 7
     """The lease ran out; counts as a failed attempt. Only a node reports this, never a subscriber."""
+    CRASHED = 8
+    """The subscriber's process ended while it had only this event. Only a node reports this; it is counted apart."""
 
     @property
     def is_final(self) -> bool:
@@ -115,6 +117,8 @@ class Reason(StrEnum):
     """The subscriber's queue was at its limit."""
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     """It failed as often as the configuration allows."""
+    CRASHED = "crashed"
+    """The process of its subscriber ended too often while it had only this event."""
     REJECTED = "rejected"
     """The subscriber refused it permanently."""
     NO_ROUTE = "no_route"
@@ -146,6 +150,7 @@ CODE_OF: dict[Reason, Code] = {
     Reason.EXPIRED: Code.DEADLINE_EXCEEDED,
     Reason.EGRESS_FULL: Code.RESOURCE_EXHAUSTED,
     Reason.ATTEMPTS_EXHAUSTED: Code.ABORTED,
+    Reason.CRASHED: Code.ABORTED,
     Reason.REJECTED: Code.FAILED_PRECONDITION,
     Reason.NO_ROUTE: Code.UNAVAILABLE,
     Reason.MALFORMED: Code.INVALID_ARGUMENT,

@@ -119,6 +119,7 @@ class AttemptRow(msgspec.Struct, frozen=True, array_like=True):
     code: int = 0
     """Not checked, as in `OutcomeRow`."""
     time_us: Time = 0
+    crashed: Number = 0
 
     def __post_init__(self) -> None:
         check_range(self.start, self.stop)
@@ -264,7 +265,7 @@ def _learn(ledger: Ledger, record: LossesKnown) -> None:
 def _count_attempts(ledger: Ledger, record: Attempts) -> None:
     for row in record.rows:
         last = Attempt(row.time_us, row.outcome, row.code)
-        counts = AttemptCount(row.acquired, row.failed)
+        counts = AttemptCount(row.acquired, row.failed, crashed=row.crashed)
         ledger.tally(record.name, (row.topic, row.source), (row.start, row.stop), counts, last)
 
 

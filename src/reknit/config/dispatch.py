@@ -24,6 +24,9 @@ class DispatchSettings(Section):
     retry_backoff_s_min: float = setting(0.1, "ceiling of the back-off after the first failed attempt")
     retry_backoff_s_max: float = setting(30.0, "ceiling of the back-off after any failed attempt")
     attempts_max: int = setting(0, "failed attempts before an event is dead-lettered; 0: until its ttl")
+    crash_attempts_max: int = setting(
+        5, "crashes of a durable subscriber with only this event before it is dead-lettered; 0: any number"
+    )
     never_retry: tuple[str, ...] = setting(
         ("INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"),
         "codes of failures that are dead-lettered at once",

@@ -84,7 +84,7 @@ class Account:
         known = by_seq.get(seq, AttemptCount())
         if counts.acquired > known.acquired:
             tries = (*known.tries, last)[-TRIES_MAX:]
-            by_seq[seq] = AttemptCount(counts.acquired, counts.failed, tries)
+            by_seq[seq] = AttemptCount(counts.acquired, counts.failed, tries, counts.crashed)
 
     def drop_tallies(self, series: Series, start: int, stop: int) -> list[int]:
         """Events ended: forget their attempts. Returns the seqs that had some."""

@@ -374,7 +374,7 @@ class Node:
             if self._permissions is not None:
                 self._permissions.left(peer)
             with self._containment.around(f"the end of {peer}"):
-                self.core.left(peer.id, self._now())
+                self.core.left(peer.id, self._now(), is_abrupt=not peer.is_leaving)
             self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:

@@ -66,6 +66,9 @@ class PeerJoined(msgspec.Struct, frozen=True):
 class PeerLeft(msgspec.Struct, frozen=True):
     """A peer's connection is gone."""
 
+    is_abrupt: bool = False
+    """Whether it is gone without a word: the peer did not say goodbye, and the node did not close it."""
+
 
 class Connected(msgspec.Struct, frozen=True):
     """The connection to the node is up (again); `epoch` names the node's journal."""

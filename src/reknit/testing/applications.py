@@ -18,6 +18,7 @@ from reknit.seqset import SeqSet
 from reknit.testing.checks.deliveries import credit_is_kept, name_of
 from reknit.testing.observed import ObservedSubscriber
 from reknit.testing.world import World
+from reknit.topic import is_reserved
 
 CALM_THINK_S = 0.02
 """The longest time that an application thinks once the faults are over: it may have a long backlog."""
@@ -27,7 +28,7 @@ class Application:
     """The application in one run of a subscriber's program.
 
     It calls the machine, then `perform`, which performs the machine's effects. `after` runs an action later, unless the
-    program has crashed by then.
+    program has crashed by then. `die` crashes it.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Application:
         *,
         after: Callable[[float, Callable[[], None]], None],
         perform: Callable[[], None],
+        die: Callable[[], None],
     ) -> None:
         self._name = name
         self._machine = machine
@@ -48,6 +50,7 @@ class Application:
         self._rng = rng
         self._after = after
         self._perform = perform
+        self._die = die
         self._inbox: deque[Batch] = deque()
         self._revoked: dict[int, SeqSet] = {}
         """Events that were revoked while they waited in the inbox, by the id of their batch."""
@@ -103,6 +106,10 @@ class Application:
             return  # it was returned, together with the event before it
         batch = self._inbox.popleft()
         self._taken(batch)
+        lethal = self._lethal(batch)
+        if lethal is not None:
+            self._end_with(batch, lethal)
+            return
         if not self._hangs():
             self._settle_all(batch)
         self._perform()
@@ -115,6 +122,25 @@ class Application:
             self._machine.taken(batch.head.length)
         else:
             self._machine.taken_recovered(batch.head.length, self._world.clock.now)
+
+    def _lethal(self, batch: Batch) -> int | None:
+        """The first event of a batch that the process dies of, if any. It does so even when all faults are over."""
+        every = self._world.plan.lethal_every
+        if not every or not self._seen.kind.durable or is_reserved(batch.topic):
+            return None
+        revoked = self._revoked.get(id(batch), SeqSet())
+        return next((s for s in range(batch.first, batch.stop) if s % every == 0 and s not in revoked), None)
+
+    def _end_with(self, batch: Batch, lethal: int) -> None:
+        """The process dies of an event. Outcomes of those before it may have been sent, or not."""
+        revoked = self._revoked.get(id(batch), SeqSet())
+        for start, stop in revoked.missing(batch.first, lethal):
+            self._settle(batch, start, stop, Outcome.ACCEPTED)
+        if self._rng.random() < 0.5:
+            self.flush()
+        self._seen.died_of((batch.topic, batch.source), lethal)
+        self._world.tell(self._name, "dies of", name_of((batch.topic, batch.source)), lethal)
+        self._die()
 
     def _hangs(self) -> bool:
         """Whether the application never settles this batch, so that its lease runs out."""

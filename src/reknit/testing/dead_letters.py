@@ -79,8 +79,11 @@ class WrittenDeadLetters:
 class ValidReasons:
     """Which reasons are valid for a dead letter, by the settings of a node."""
 
-    def __init__(self, node: JudgedNode, ttl_ms: int, lease_s: float) -> None:
+    def __init__(
+        self, node: JudgedNode, ttl_ms: int, lease_s: float, ends_for_no_reason: bool = False
+    ) -> None:
         self._config = node.config
+        self._ends_for_no_reason = ends_for_no_reason
         self._ttl_ms = ttl_ms
         self._lease_us = int(lease_s * 1e6)
 
@@ -95,6 +98,8 @@ class ValidReasons:
                 return letter.seq in seen.said[Outcome.REJECTED].get(series, SeqSet())
             case Reason.ATTEMPTS_EXHAUSTED:
                 return self._is_exhausted(letter, seen, put_us)
+            case Reason.CRASHED:
+                return self._is_deadly(letter, seen, put_s)
             case Reason.EGRESS_FULL:
                 rule = self._config.topic(letter.topic)
                 return bool(self._config.limits.queue_events_max) and rule.overflow != "withhold"
@@ -112,6 +117,20 @@ class ValidReasons:
         return (
             bool(limit) and is_enough and failed <= said and (bool(self._lease_us) or not silent) and had_time
         )
+
+    def _is_deadly(self, letter: DeadLetterContent, seen: ObservedSubscriber, put_s: float) -> bool:
+        """Whether its subscriber's process died of it, as often as the node says and as is allowed.
+
+        If processes also end for no reason, one may do so each time that it has only this event.
+        """
+        limit = self._config.dispatch.crash_attempts_max
+        counted = sum(one.outcome is Outcome.CRASHED for one in letter.tries)
+        is_enough = counted == limit or len(letter.tries) == TRIES_MAX
+        deaths = seen.deaths.get((letter.topic, letter.source), {}).get(letter.seq, 0)
+        if self._ends_for_no_reason:
+            died_s = (letter.died_us - START_US) / 1e6
+            deaths = sum(put_s <= at <= died_s for at in seen.crashed_at)
+        return bool(limit) and is_enough and counted <= deaths
 
 
 def may_be_unseen(letter: DeadLetterContent) -> bool:

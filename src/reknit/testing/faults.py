@@ -57,6 +57,10 @@ class FaultPlan:
     """The weights of an application's dispositions."""
     poison_every: int = 0
     """Applications fail at every event whose seq is a multiple of this; 0 is at none."""
+    lethal_every: int = 0
+    """The process of a durable subscriber dies of every event whose seq is a multiple of this; 0 is of none."""
+    crash_attempts_max: int = 0
+    """After how many deaths of an event its node makes it a dead letter; 0 is never."""
     recut_share: float = 0.0
     """Repetitions by publishers that cut the events into other batches, and begin with events that are acknowledged."""
     supersede_rate: float = 0.0
@@ -167,6 +171,7 @@ class FaultPlan:
             **draw.later_fields(),
             **draw.newest_fields(),
             **draw.gaps(),
+            **draw.deaths(),
         )
 
     def attempts_max_of(self, topic: str) -> int:
@@ -286,7 +291,7 @@ class PlanDraw:
         }
 
     def gaps(self) -> dict[str, Any]:
-        """The fields about beginnings, ends and gaps, which were added last."""
+        """The fields about beginnings, ends and gaps, which were added later still."""
         rng = self._rng
         return {
             "missed_share": self._some(0.4, 0.02, 0.4),
@@ -299,8 +304,15 @@ class PlanDraw:
             "unsent_share": self._some(0.25, 0.02, 0.2),
         }
 
+    def deaths(self) -> dict[str, Any]:
+        """The fields about events that subscribers die of, which were added after gaps."""
+        limit, every = self._rng.choice((0, 1, 3, 5)), self._rng.choice((0, 0, 0, 0, 0, 0, 7, 20))
+        return {"crash_attempts_max": limit, "lethal_every": every if limit else 0}
 
-GAP_FIELDS: Final = tuple(PlanDraw(0).gaps())
-"""Set these to their defaults to replay the plan of a seed from before gaps were simulated…"""
+
+DEATH_FIELDS: Final = tuple(PlanDraw(0).deaths())
+"""Set these to their defaults to replay the plan of a seed from before processes died of events…"""
+GAP_FIELDS: Final = (*PlanDraw(0).gaps(), *DEATH_FIELDS)
+"""…these to replay the plan of one from before gaps were simulated…"""
 NEWEST_FIELDS: Final = (*PlanDraw(0).newest_fields(), *GAP_FIELDS)
 """…and these to replay the plan of an older seed."""

@@ -79,6 +79,7 @@ class SimNode:
                 retry_backoff_s_min=0.05,
                 retry_backoff_s_max=0.4,
                 attempts_max=plan.attempts_max,
+                crash_attempts_max=plan.crash_attempts_max,
                 lease_s=plan.lease_s,
             ),
             limits=LimitSettings(queue_events_max=plan.queue_events_max),
@@ -220,7 +221,7 @@ class SimNode:
     def lost(self, end: ConnectionEnd) -> None:
         if self._peers.pop(end.number, None) is not None:
             self._world.tell(self.name, "lost the connection of", end.other.host)
-            self.core.left(end.number, self._world.clock.now)
+            self.core.left(end.number, self._world.clock.now, is_abrupt=True)
             self._run()
 
     # -- the core's shell

@@ -64,6 +64,10 @@ class ObservedSubscriber:
         self.said: dict[Outcome, dict[Series, SeqSet]] = {outcome: {} for outcome in Outcome}
         self.failed: dict[Series, dict[int, int]] = {}
         """How often it reported an event as failed, by seq."""
+        self.deaths: dict[Series, dict[int, int]] = {}
+        """How often its process died of an event, by seq."""
+        self.crashed_at: list[float] = []
+        """When a process of it ended without a word."""
         self._failures_stored: dict[Series, dict[int, int]] = {}
         """How many of these the node has confirmed."""
         self.missing: dict[Series, SeqSet] = {}
@@ -85,9 +89,10 @@ class ObservedSubscriber:
         if self.opened_at is None:
             self.opened_at = self._observer.clock.now
 
-    def crashed(self) -> None:
-        """Its process ended, with all that it knew."""
+    def ended(self, has_left: bool) -> None:
+        """Its process ended, with all that it knew; `has_left`: after its node confirmed that it unsubscribed."""
         self.is_alive = False
+        self.crashed_at += [] if has_left else [self._observer.clock.now]
         self.record.process_ended()
         for _, report in self._unstored:  # the next process has to be told as well
             self.record.lost[report.topic, report.source].discard(report.start, report.stop)
@@ -125,6 +130,10 @@ class ObservedSubscriber:
             self.record.end(series, start, stop)
         else:
             self.record.gave_back(series, start, stop)
+
+    def died_of(self, series: Series, seq: int) -> None:
+        """Its process is about to die of an event."""
+        _count(self.deaths, series, seq, seq + 1)
 
     def revoked(self, series: Series, start: int, stop: int) -> None:
         """Leases ran out: the events may come again, and that counts as a failure."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from reknit.protocol.dispatch.overflow import AGAIN_PERCENT
 from reknit.testing.faults import TOPICS, FaultPlan
 from reknit.testing.nodes import SimNode
 from reknit.testing.programs import Program
@@ -253,7 +254,8 @@ class Simulation:
     def _may_wait(self, program: Program) -> bool:
         """Whether a publisher may wait for ever: for a durable subscriber that left, and whose node was never told so.
 
-        That is what an operator chooses with `overflow = "withhold"`: the queue is full, and nobody empties it.
+        That is what an operator chooses with `overflow = "withhold"`: the queue was full, and nobody empties it to the
+        share at which publishers continue.
         """
         events_max = self.plan.queue_events_max
         if not events_max or self.plan.overflow != "withhold" or not isinstance(program, PublisherProgram):
@@ -262,10 +264,10 @@ class Simulation:
         waiting: Counter[str] = Counter()
         for row in ledger.rows():
             waiting[row.subscriber] += row.in_flight
+        too_many = events_max * AGAIN_PERCENT // 100
+        gone = [one for one in self.subscribers if one.node == program.node and one.is_retired]
         return any(
-            one.is_retired and Pattern(one.pattern).matches(program.topic) and waiting[one.name] >= events_max
-            for one in self.subscribers
-            if one.node == program.node
+            Pattern(one.pattern).matches(program.topic) and waiting[one.name] > too_many for one in gone
         )
 
     def _judge_rest(self) -> None:

@@ -39,6 +39,8 @@ from reknit.wire.recovery import Span
 
 LEAVE_S = 0.3
 """How long a program that unsubscribes waits for the node's response."""
+CALM_DOWN_S = 0.02
+"""How long it takes to start a program again once the faults are over: it may die of many events."""
 
 
 class SubscriberProgram(Program):
@@ -62,12 +64,20 @@ class SubscriberProgram(Program):
         name = self.name if self.durable else ""
         self._recovery = self._make_recovery() if not self.durable and self._recovers else None
         self.machine = self.world.parts.subscriber(
-            1, self.pattern, name, start, plan.credit_bytes, recovery=self._recovery, zero_us=START_US
+            1,
+            self.pattern,
+            name,
+            start,
+            plan.credit_bytes,
+            recovery=self._recovery,
+            zero_us=START_US,
+            process=f"{self.name} {self.life}".encode(),
         )
         identity = self.name if self.durable else f"{self.name}.{self.life}"
         kind = SubscriberKind(self.node, Pattern(self.pattern), self.durable, self.history)
         self.seen = self.world.witness.subscriber(identity, kind)
         self._leaves = ""
+        self._has_left = False
         self._tick_at = float("inf")
         self._ticked: tuple[float, int] = (-1.0, 0)
         """When the machine was told of the time last, and how often since the time moved."""
@@ -83,7 +93,18 @@ class SubscriberProgram(Program):
             self.rng,
             after=self.after,
             perform=self._perform,
+            die=self._die,
         )
+
+    def _die(self) -> None:
+        """The process dies of an event, and is started again."""
+        down_s = self.rng.uniform(0.0, self.world.plan.program_down_s_max)
+        self.crash()
+        self.world.clock.after(min(down_s, CALM_DOWN_S) if self.world.is_calm else down_s, self._rise)
+
+    def _rise(self) -> None:
+        if not self.is_up and not self.is_retired:
+            self.start()
 
     def _make_recovery(self) -> recovering.Recovery:
         asking = SearchSettings(timeout_s=0.5, patience_s=3.0, bytes_max=400)
@@ -91,7 +112,7 @@ class SubscriberProgram(Program):
         return recovering.Recovery(caches, asking, HoldLimits(self.world.plan.hold_events_max, 1 << 14))
 
     def end(self) -> None:
-        self.seen.crashed()
+        self.seen.ended(has_left=self._has_left)
 
     def linked(self, epoch: str) -> None:
         self._receive(subscribing.Connected(epoch))
@@ -192,6 +213,7 @@ class SubscriberProgram(Program):
         self.after(LEAVE_S, self.crash)
 
     def _ended(self, text: str) -> None:
+        self._has_left = bool(self._leaves)
         if not self._leaves:
             self.world.witness.blame(f"{self.name} was ended: {text}")
         elif self._leaves == "for good":

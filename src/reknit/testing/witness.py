@@ -237,7 +237,9 @@ class Witness:
             self.letters.read(node)
             stored = self._judge_journal(node)
             self._judge_letters(node)
-            reasons = ValidReasons(node, self._plan.ttl_ms, self._plan.lease_s)
+            reasons = ValidReasons(
+                node, self._plan.ttl_ms, self._plan.lease_s, bool(self._plan.subscriber_crash_rate)
+            )
             for seen in self.subscribers.values():
                 if seen.kind.node == node.name and seen.opened_at is not None and not seen.is_forgotten:
                     self._judge_subscriber(seen, node, stored, reasons)

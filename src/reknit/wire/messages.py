@@ -165,6 +165,9 @@ class Start(msgspec.Struct, frozen=True):
     """With `history`: only events that are at most this old."""
 
 
+ProcessId = Annotated[bytes, msgspec.Meta(max_length=16)]
+
+
 class Subscribe(Message, frozen=True, tag=12):
     """A client asks for the events that match a pattern. The node answers `Subscribed` or `Unsubscribed`.
 
@@ -183,6 +186,8 @@ class Subscribe(Message, frozen=True, tag=12):
     """Whether the subscriber takes events whose payload follows in chunks."""
     queue: QueueName = ""
     """The queue of which the subscriber is a member: each of its events goes to one member. It excludes a name."""
+    process: ProcessId = b""
+    """Names the process of the subscriber, while that runs; empty: events may be held for others."""
 
     def __post_init__(self) -> None:
         if self.queue and (self.name or self.is_cache):

@@ -118,11 +118,16 @@ class Bench:
         pattern = Pattern(str(fields.pop("pattern", "plant/**")))
         is_cache = bool(fields.pop("is_cache", False))
         queue = str(fields.pop("queue", ""))
-        request = Subscribe(1, pattern.text, name, Start(), int(str(credit)), held, is_cache, queue=queue)  # type: ignore[arg-type]
+        process = bytes(str(fields.pop("process", "")), "ascii")
+        now = float(str(fields.pop("now", 0.0)))
+        held = list(held)  # type: ignore[call-overload]
+        request = Subscribe(
+            1, pattern.text, name, Start(), int(str(credit)), held, is_cache, False, queue, process
+        )
         published = self.journal.ledger.published
         since = {stream: seqs.last + 1 for stream, seqs in published.items()} if position != 0 else {}
         seen: dict[bytes, int] = fields.pop("seen", {})  # type: ignore[assignment]
-        return self.give(OpenSubscription(request, pattern, int(str(position)), since, seen=seen), peer)
+        return self.give(OpenSubscription(request, pattern, int(str(position)), since, seen=seen), peer, now)
 
     def settle(self, number: int, start: int, stop: int, outcome: Outcome, **fields: object) -> list[Effect]:
         row = DispositionRow("plant/a", SOURCE, start, stop, int(outcome), **fields)  # type: ignore[arg-type]

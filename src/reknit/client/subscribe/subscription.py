@@ -54,6 +54,7 @@ class Subscription:
             zero_us=_zero_us(),
             takes_streams=options.streams,
             queue=options.queue,
+            process=environment.process_id(),
         )
         self._router = router
         self._is_durable = bool(options.name or options.queue)

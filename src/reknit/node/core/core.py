@@ -242,12 +242,13 @@ class Core:
         """A peer connected."""
         self.intake.receive(PeerJoined(), peer, now)
 
-    def left(self, peer: Peer, now: float) -> None:
-        """A peer's connection is gone."""
-        self.intake.receive(PeerLeft(), peer, now)
-        self.dispatch.receive(PeerLeft(), peer, now)
-        self.recovery.receive(PeerLeft(), peer, now)
-        self.parts.tell_all(PeerLeft(), peer, now)
+    def left(self, peer: Peer, now: float, is_abrupt: bool = False) -> None:
+        """A peer's connection is gone. `is_abrupt`: it did not say goodbye, and this node did not close it."""
+        left = PeerLeft(is_abrupt)
+        self.intake.receive(left, peer, now)
+        self.dispatch.receive(left, peer, now)
+        self.recovery.receive(left, peer, now)
+        self.parts.tell_all(left, peer, now)
         self.parts.give(SubscriptionsChanged(), peer, now)
 
     def blocked(self, peer: Peer, is_blocked: bool, now: float) -> None:

@@ -220,6 +220,7 @@ class DeliveryPump:
             and not state.rules.has_order
             and not state.rules.has_ttl
             and queue.leases is None
+            and queue.isolation is None
             and not queue.is_shared
             and not queue.lanes
         )
@@ -270,11 +271,12 @@ class DeliveryPump:
                 self._expiry.note(run, index)  # they may be older than the first durable subscriber
         else:
             for low, high in wanted:
-                stop = min(high, low + queue.events_room)
-                if low < stop:
+                while low < high and (room := queue.events_room):  # those that back off use none
+                    stop = min(high, low + room)
                     self._deliver_range(queue, entry.position, series, (low, stop), head)
-                if stop < high:
-                    queue.cursor.stop_within(entry.position, stop)
+                    low = stop
+                if low < high:
+                    queue.cursor.stop_within(entry.position, low)
                     return False
         queue.pass_batch(series, head.stop)
         return True
@@ -298,9 +300,9 @@ class DeliveryPump:
         state = self._state
         for low, high, count in queue.attempts.pieces(series, *bounds):
             rest_s = 0.0
-            if count is not None and count.failed:
+            if count is not None and (bad := count.failed + count.crashed):
                 since_s = (state.time_us - count.tries[-1].time_us) / 1e6 if count.tries else 0.0
-                rest_s = state.rules.retry.delay_s(count.failed, state.rng) - since_s
+                rest_s = state.rules.retry.delay_s(bad, state.rng) - since_s
             if rest_s > 0:
                 queue.set_aside(position, series, low, high, head.length / head.count)
                 queue.retry_at(series, low, high, state.now + rest_s)

@@ -4,7 +4,8 @@ Steps 7 and 8 of an event's way. A subscriber's queue is a cursor over the journ
 the journal and cost nothing here. Outcomes come back as ranges and go into the journal's ledger.
 
 input               from         effects
-OpenSubscription    subscriber   Send(Subscribed), or AppendRecord first if its account is new; deliveries
+OpenSubscription    subscriber   Send(Subscribed), or AppendRecord first if its account is new; deliveries;
+                                 AppendRecord or DeadLetter for the event that an earlier process died of
 Credit              subscriber   deliveries within the new total
 Settle              subscriber   AppendRecord, DeadLetter; Send(Settled) once that is durable; deliveries
 Unsubscribe         subscriber   Send(Unsubscribed); AppendRecord first if it is to be forgotten
@@ -24,10 +25,10 @@ SetPaused           operator     AppendRecord, Send(Answer); deliveries of what 
 "Deliveries" are DeliverRuns, Redeliver and Scan. Credit, Settle and Unsubscribe for a subscription that does not exist
 have no effect: they crossed the end of the subscription on the way, and its events are still owed.
 
-Files: subscribers (connections and accounts), queue and its parts (one subscriber), shared_queue and members (many
-that share), delivery_pump (from the
-journal), redelivery (lanes and retries), settlement (outcomes and leases), outcome_recorder, expiry (ttl), overflow
-(limits of queues), losses (retention), pauses, rules.
+Files: subscribers (connections and accounts), crashes and isolation (processes that died), queue and its parts (one
+subscriber), shared_queue and members (many that share), delivery_pump (from the journal), redelivery (lanes and
+retries), settlement (outcomes and leases), outcome_recorder, expiry (ttl), overflow (limits of queues), losses
+(retention), pauses, rules.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from reknit.batch import Batch
 from reknit.entries import Run
 from reknit.ledger import Account, Held, Ledger, Series
 from reknit.outcome import Code, Reason
+from reknit.protocol.dispatch.crashes import Crashes
 from reknit.protocol.dispatch.delivery_pump import SCAN_BYTES, DeliveryPump
 from reknit.protocol.dispatch.expiry import Expiry
 from reknit.protocol.dispatch.inputs import (
@@ -115,8 +117,9 @@ class Dispatcher:
         self._pump = DeliveryPump(state, self.recorder, self.expiry, self._redelivery)
         self.settlement = DispatchSettlement(state, self.recorder, self._pump, self._redelivery)
         self._losses = Losses(state, self.recorder, first_held or (lambda topic, source: 1), start)
+        crashes = Crashes(state, self.recorder)
         self.subscribers = Subscribers(
-            state, self.recorder, self._pump, self.settlement, self._losses, self.overflow
+            state, self.recorder, self._pump, self.settlement, self._losses, self.overflow, crashes
         )
         floors = [account.floor for account in ledger.accounts.values()]
         self._sweep = max(min(floors, default=end), start)
@@ -164,8 +167,8 @@ class Dispatcher:
                 self.subscribers.end((peer, sub), code, text)
             case PeerBlocked(is_blocked=is_blocked):
                 self._block(peer, is_blocked)
-            case PeerLeft():
-                self.subscribers.leave(peer)
+            case PeerLeft(is_abrupt=is_abrupt):
+                self.subscribers.leave(peer, is_abrupt)
             case JournalTrimmed():
                 self._trim(message)
             case JournalDamaged(lost=lost):

@@ -152,7 +152,7 @@ class Losses:
         queue = self._state.queues.named(name)
         if queue is not None:
             for row in rows:
-                queue.end((row.topic, row.source), row.start, row.stop)
+                queue.lose((row.topic, row.source), row.start, row.stop)
             self._send_lost(queue, rows)
         self._recorder.record(name, rows, floor)
 
@@ -197,7 +197,7 @@ class Losses:
             return
         series = (message.topic, message.source)
         rows = [
-            self._lost(series, one, message.reason) for one in queue.end(series, message.start, message.stop)
+            self._lost(series, one, message.reason) for one in queue.lose(series, message.start, message.stop)
         ]
         if queue.is_durable and rows:
             self._lose(queue.name, rows, queue.move_floor(self._state.end))

@@ -11,6 +11,7 @@ retries     retry_schedule.py  when they are delivered again
 credit      credit.py          how many bytes the subscriber takes
 lanes       lanes.py           events that wait beside the cursor: paused, ordered, or of another priority
 leases      leases.py          how long the subscriber may hold events, and how many
+isolation   isolation.py       after a crash: how many events the subscriber may hold, until the suspects have ended
 shares      priorities.py      what each priority has had
 """
 
@@ -27,6 +28,7 @@ from reknit.ledger import Series
 from reknit.protocol.dispatch.attempt_counts import AttemptCounts
 from reknit.protocol.dispatch.credit import SubscriberCredit
 from reknit.protocol.dispatch.cursor import Cursor, EndedBefore
+from reknit.protocol.dispatch.isolation import Isolation
 from reknit.protocol.dispatch.lanes import Lane, LanePart, Lanes
 from reknit.protocol.dispatch.leases import Leases
 from reknit.protocol.dispatch.priorities import PriorityShares
@@ -59,8 +61,8 @@ class Queue:
     """A subscriber's queue. `name` is empty unless the subscriber is durable."""
 
     __slots__ = (
-        "attempts", "credit", "cursor", "is_cache", "lanes", "leases", "name", "pattern", "peer", "retries",
-        "settled_number", "shares", "sub", "unsettled",
+        "attempts", "credit", "cursor", "is_cache", "isolation", "lanes", "leases", "name", "pattern", "peer",
+        "retries", "settled_number", "shares", "sub", "unsettled",
     )  # fmt: skip
 
     is_shared: ClassVar[bool] = False
@@ -80,6 +82,7 @@ class Queue:
         leases: Leases | None = None,
         in_flight_bytes_max: float = inf,
         is_cache: bool = False,
+        isolation: Isolation | None = None,
     ) -> None:
         self.peer = peer
         self.sub = sub
@@ -94,6 +97,7 @@ class Queue:
         self.credit = SubscriberCredit(credit)
         self.lanes = Lanes() if lanes is None else lanes
         self.leases = leases
+        self.isolation = isolation
         self.shares = PriorityShares()
         self.settled_number = 0
         """The number of the last `Settle` that was applied."""
@@ -125,14 +129,17 @@ class Queue:
     @property
     def room(self) -> int:
         """How many bytes the subscriber still takes: within its credit, and before it settles what it has."""
-        if self.leases is not None and self.unsettled.in_flight >= self.leases.window:
+        if self.events_room == 0:
             return 0
         return int(min(self.credit.room, self.unsettled.room))
 
     @property
     def events_room(self) -> int:
-        """How many events the subscriber still takes: as many as its lease covers."""
-        return NO_LIMIT if self.leases is None else max(self.leases.window - self.unsettled.in_flight, 0)
+        """How many events the subscriber still takes: as many as its lease covers, and fewer after a crash."""
+        window = NO_LIMIT if self.leases is None else self.leases.window
+        if self.isolation is not None:
+            window = min(window, self.isolation.window)
+        return max(window - self.unsettled.in_flight, 0)
 
     @property
     def used(self) -> int:
@@ -149,8 +156,9 @@ class Queue:
         return self.room > 0
 
     def turns(self, count: int) -> Iterator[int]:
-        """Deliver `count` events: yields how many go to whom is served, here all."""
-        yield count
+        """Deliver `count` events: yields how many go to whom is served, here as many as there is room for."""
+        if room := min(count, self.events_room):
+            yield room
 
     def next_holder(self, lane: Lane) -> None:
         """An ordered lane goes on: serve the member that had it last, if it has room."""
@@ -272,6 +280,7 @@ class Queue:
 
     def end(self, series: Series, start: int, stop: int) -> list[Range]:
         """Events end. Returns the ranges that were open: only passed events can end, and only once."""
+        self._clear(series, start, stop)
         has_lanes = bool(self.lanes)
         waiting = self.unsettled.waiting_within(series, start, stop) if has_lanes else []
         ranges = self.unsettled.end(series, start, stop)
@@ -294,11 +303,17 @@ class Queue:
             for low, high in self.cursor.not_skipped(series, *bounds)
             if passed < high
         ]
+        self._clear(series, start, stop)
         for low, high in ahead:
             self.cursor.skip(series, low, high)
         if ahead:
             self.cursor.resume(end)
         return ahead
+
+    def _clear(self, series: Series, start: int, stop: int) -> None:
+        """Suspects ended: once all have, there is no isolation any more."""
+        if self.isolation is not None and self.isolation.end(series, start, stop):
+            self.isolation = None
 
     def expire(self, series: Series, start: int, stop: int) -> None:
         """The ttl of these ran out: those that are with the subscriber are not tried again."""
@@ -312,9 +327,10 @@ class Queue:
         return True
 
     def lease_lost(self, now: float) -> None:
-        """Events were held for too long."""
+        """Events were held for too long, and the subscriber may still process them."""
         assert self.leases is not None
         self.leases.lost(now)
+        self.unsettled.stray()
 
     # -- transitions: connections and the journal
 
@@ -331,8 +347,17 @@ class Queue:
 
     def hold(self, series: Series, start: int, stop: int) -> None:
         """The subscriber still has `[start, stop)` from an earlier connection: it is open, and not sent again."""
-        for low, high in self.cursor.not_skipped(series, start, stop):
+        open_parts = self.cursor.not_skipped(series, start, stop)
+        for low, high in open_parts:
             self.unsettled.resume(series, low, high)
+        if open_parts != [(start, stop)]:
+            self.unsettled.stray()
+
+    def lose(self, series: Series, start: int, stop: int) -> list[Range]:
+        """Events are lost, also those that are with the subscriber; returns those that were open."""
+        if self.unsettled.in_flight_within(series, start, stop):
+            self.unsettled.stray()
+        return self.end(series, start, stop)
 
     def move_floor(self, end: int) -> int:
         """Everything before the floor has ended. `end` is the journal's durable end."""

@@ -95,7 +95,7 @@ class Redelivery:
             for start, stop in queue.unsettled.waiting_within(series, retry.start, retry.stop):
                 self._retry(queue, series, start, stop)
         is_due = queue.retries or queue.lanes.next_due() is not None or queue.leases is not None
-        if not is_due and not queue.is_shared:
+        if not is_due and not queue.is_shared and queue.isolation is None:
             self._state.queues.unschedule(queue)
 
     def _retry(self, queue: Queue, series: Series, start: int, stop: int) -> None:

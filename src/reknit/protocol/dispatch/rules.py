@@ -35,6 +35,7 @@ class DispatchRules:
         reserve_percent: int = 10,
         lanes_max: int = 65_536,
         in_flight_bytes_max: float = inf,
+        crash_attempts_max: int = 0,
     ) -> None:
         self.retry = retry or Retry()
         self.lease_s = lease_s
@@ -45,6 +46,8 @@ class DispatchRules:
         """Ranges of events that may wait beside a queue's cursor before the cursor waits too."""
         self.in_flight_bytes_max = in_flight_bytes_max
         """Bytes that may be with one subscriber before it settles some."""
+        self.crash_attempts_max = crash_attempts_max
+        """Crashes of a subscriber with only one event before that is dead-lettered; 0 is any number."""
         self.has_order = any(rule.order != "none" for rule in topics)
         self.has_ttl = any(rule.ttl_ms for rule in topics)
         self._topics = tuple(topics)
@@ -70,6 +73,7 @@ class DispatchRules:
             limits.queue_reserve_percent,
             limits.unsettled_ranges_max,
             limits.in_flight_bytes_max,
+            dispatch.crash_attempts_max,
         )
 
     def handling(self, pattern: Pattern) -> list[Handling]:

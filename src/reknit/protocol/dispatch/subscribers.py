@@ -6,8 +6,10 @@ from collections.abc import Container, Iterator
 
 from reknit.ledger import QUEUES, Account, Series
 from reknit.outcome import Code
+from reknit.protocol.dispatch.crashes import Crashes
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
 from reknit.protocol.dispatch.inputs import OpenSubscription, QueueKey
+from reknit.protocol.dispatch.isolation import Isolation
 from reknit.protocol.dispatch.lanes import Lanes
 from reknit.protocol.dispatch.leases import Leases
 from reknit.protocol.dispatch.losses import Losses
@@ -36,6 +38,7 @@ class Subscribers:
         settlement: DispatchSettlement,
         losses: Losses,
         overflow: Overflow,
+        crashes: Crashes,
     ) -> None:
         self._state = state
         self._recorder = recorder
@@ -43,6 +46,7 @@ class Subscribers:
         self._settlement = settlement
         self._losses = losses
         self._overflow = overflow
+        self._crashes = crashes
         self._new: dict[str, int] = {}
         """Durable subscribers whose account is not durable yet, and the number of its record."""
         self._opening: dict[QueueKey, OpenSubscription] = {}
@@ -108,12 +112,15 @@ class Subscribers:
             return
         if request.queue and self._join(message, key):
             return
+        isolation = None
         if name:
             self._take_over(name)
+            isolation = self._crashes.opened(key, request)
+            account = state.account(name)
         position = message.position if account is None else account.floor
         held = self._held.setdefault(peer, HeldRanges())
         held.add(request.sub, state.ledger.published, request.held)
-        queue = self._queue(message, peer, position)
+        queue = self._queue(message, peer, position, isolation)
         resumption = Resumption(state, queue, message, account, held.take(request.sub), resumed)
         if resumption.step():
             self._finish(resumption)
@@ -207,7 +214,8 @@ class Subscribers:
         """Confirm a subscription that gets every event."""
         state, queue, message = self._state, resumption.queue, resumption.message
         account, peer = resumption.account, queue.peer
-        if queue.leases is not None and queue.leases.next_due() is not None:
+        has_leases = queue.leases is not None and queue.leases.next_due() is not None
+        if has_leases or queue.isolation is not None:
             state.queues.schedule(queue)
         rules = ([], []) if queue.is_durable else (state.rules.handling(queue.pattern), state.rules.never)
         floor = queue.unsettled.floor
@@ -223,7 +231,9 @@ class Subscribers:
         if message.owner and not account.owner:
             self._state.append(SubscriberOwned(account.name, message.owner, self._state.time_us))
 
-    def _queue(self, message: OpenSubscription, peer: Peer, position: int) -> Queue:
+    def _queue(
+        self, message: OpenSubscription, peer: Peer, position: int, isolation: Isolation | None
+    ) -> Queue:
         state, request = self._state, message.request
         # Nobody else waits for what an unnamed subscriber holds, so it has no lease. A cache holds what the other
         # node has not stored yet, and that node may be away for long.
@@ -251,6 +261,7 @@ class Subscribers:
             leases=leases,
             in_flight_bytes_max=state.rules.in_flight_bytes_max,
             is_cache=request.is_cache,
+            isolation=isolation,
         )
         return queue
 
@@ -268,6 +279,7 @@ class Subscribers:
         other = self._state.queues.named(name)
         if other is not None:
             self._state.queues.remove(other)
+            self._crashes.taken_over(other)
         for key, resumption in list(self._resuming.items()):
             if resumption.queue.name == name:
                 other = self._resuming.pop(key).queue
@@ -323,6 +335,7 @@ class Subscribers:
             self._leave_queue(queue, key)
         elif queue is not None:
             self._state.queues.remove(queue)
+            self._crashes.closed(key)
         if queue is not None:
             return queue.name
         return None if opening is None else opening.request.account
@@ -333,6 +346,7 @@ class Subscribers:
         number = state.append(SubscriberClosed(name, state.time_us))
         self._new.pop(name, None)
         self._recorder.forget(name)
+        self._crashes.forget(name)
         if (withhold := self._overflow.closed(name)) is not None:
             state.emit(withhold)
         state.send_when_durable(number, key[0], Unsubscribed(key[1], is_forgotten=True))
@@ -348,13 +362,16 @@ class Subscribers:
         found = sum(one.request.queue != "" and one.request.account == name for one in coming)
         return found + (len(queue.members) if isinstance(queue, SharedQueue) else 0)
 
-    def leave(self, peer: Peer) -> None:
+    def leave(self, peer: Peer, is_abrupt: bool) -> None:
         """A connection is gone."""
         keys = self._state.queues.of_peer(peer)
         for key in keys:  # what one of its members held does not go to another one
             self._state.queues[key].credit.block(True)
         for key in keys:
+            if is_abrupt:
+                self._crashes.lost(key, self._state.queues[key])
             self._end(key)
+        self._crashes.peer_left(peer, is_abrupt)
         self._held.pop(peer, None)
         self._opening = {key: message for key, message in self._opening.items() if key[0] != peer}
         self._joining = {key: message for key, message in self._joining.items() if key[0] != peer}

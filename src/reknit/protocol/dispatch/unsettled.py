@@ -44,7 +44,16 @@ class Unsettled:
     """
 
     __slots__ = (
-        "_bytes_max", "_early", "_open", "_order", "_overdue", "_sizes", "_waiting", "floor", "in_flight",
+        "_bytes_max",
+        "_early",
+        "_open",
+        "_order",
+        "_overdue",
+        "_sizes",
+        "_waiting",
+        "floor",
+        "has_strays",
+        "in_flight",
         "in_flight_bytes",
     )  # fmt: skip
 
@@ -55,6 +64,8 @@ class Unsettled:
         """How many events are with the subscriber."""
         self.in_flight_bytes = 0.0
         """How many bytes they have, about."""
+        self.has_strays = False
+        """Whether the subscriber may still process events that are not with it any more, or have ended."""
         self._bytes_max = bytes_max
         self._sizes: dict[Series, EventSizes] = {}
         """The sizes of open events."""
@@ -162,6 +173,10 @@ class Unsettled:
         for low, high in self.in_flight_within(series, start, stop):
             self._overdue.setdefault(series, SeqSet()).add(low, high)
 
+    def stray(self) -> None:
+        """The subscriber may still process events that were taken from it: from now on nobody knows what it has."""
+        self.has_strays = True
+
     def move_floor(self, lowest: int) -> int:
         """Move the floor up to `lowest`, or to the first batch with an open event."""
         for order in (self._order, self._early):
@@ -224,6 +239,14 @@ class Unsettled:
         if not waiting:
             return ranges
         return [part for low, high in ranges for part in waiting.missing(low, high)]
+
+    def all_in_flight(self) -> dict[Series, SeqSet]:
+        """All events that are with the subscriber."""
+        waiting = self._waiting
+        all_of = {
+            s: seqs.difference(waiting[s]) if s in waiting else seqs.copy() for s, seqs in self._open.items()
+        }
+        return {series: seqs for series, seqs in all_of.items() if seqs}
 
     def overdue_within(self, series: Series, start: int, stop: int) -> list[Range]:
         """The parts of `[start, stop)` that expired while they were with the subscriber."""

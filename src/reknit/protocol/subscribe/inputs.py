@@ -31,6 +31,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     takes_streams: bool = False
     queue: str = ""
     """The queue of which it is a member."""
+    process: bytes = b""
+    """Names the process that runs this; empty if it does not crash with its events."""
 
 
 class SubscriberState(Enum):

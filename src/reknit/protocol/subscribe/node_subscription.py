@@ -72,6 +72,7 @@ class NodeSubscription:
                     options.is_cache,
                     options.takes_streams,
                     options.queue,
+                    options.process,
                 )
             )
         )

@@ -80,12 +80,15 @@ class Subscriber:
         zero_us: int = 0,
         takes_streams: bool = False,
         queue: str = "",
+        process: bytes = b"",
     ) -> None:
         start = start or Start()
         self.sub = sub
         self.pattern = pattern
         self.name = name
-        options = SubscriptionOptions(sub, pattern, name, start, credit_bytes, is_cache, takes_streams, queue)
+        options = SubscriptionOptions(
+            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, queue, process
+        )
         self.node = NodeSubscription(options)
         self._resume_point = ResumePoint(start)
         self._progress = SeriesProgress()

@@ -29,6 +29,7 @@ CORE_EMPTY: Final = (
 QUEUE_EMPTY: Final = (
     "attempts._counts",
     "cursor._early",
+    "isolation",
     "lanes._at",
     "lanes._by_key",
     "lanes._ready",

@@ -20,6 +20,7 @@ LANES: Final = f"{ROOM}.lanes"
 EXPIRY: Final = f"{ROOM}.expiry"
 LOSSES: Final = f"{ROOM}.losses"
 OVERFLOW: Final = f"{ROOM}.overflow"
+CRASHES: Final = f"{ROOM}.crashes"
 
 MUTANTS: Final = (
     Mutant(
@@ -70,6 +71,62 @@ MUTANTS: Final = (
         old="        return 0 < limit <= failed",
         new="        return 0 < limit <= failed + 1",
         breaks="an event is tried as often as configured",
+    ),
+    Mutant(
+        name="neighbours-blamed-for-a-crash",
+        module=CRASHES,
+        old="left.events == 1 and not left.has_strays:",
+        new="not left.has_strays:",
+        breaks="only an event that was alone with a process that died is blamed for it",
+    ),
+    Mutant(
+        name="lost-connection-is-a-crash",
+        module=CRASHES,
+        old="        lost = [left for left in self._lost.pop(name, []) if left.process != process]",
+        new="        lost = self._lost.pop(name, [])",
+        breaks="no event is dead-lettered because the network failed",
+    ),
+    Mutant(
+        name="leaving-is-a-crash",
+        module=SUBSCRIBERS,
+        old="            self._crashes.closed(key)\n",
+        new="            self._crashes.lost(key, queue)\n",
+        breaks="a subscriber that leaves has not crashed",
+    ),
+    Mutant(
+        name="crash-limit-off-by-one",
+        module=CRASHES,
+        old="        if count.crashed < state.rules.crash_attempts_max:",
+        new="        if count.crashed <= state.rules.crash_attempts_max:",
+        breaks="an event that kills its subscriber is dead-lettered after as many crashes as configured",
+    ),
+    Mutant(
+        name="crash-never-counted",
+        module=CRASHES,
+        old="                self._count(account, series, seqs.first, left.time_us)",
+        new="                pass",
+        breaks="an event that kills its subscriber becomes a dead letter",
+    ),
+    Mutant(
+        name="suspects-not-isolated",
+        module="reknit.protocol.dispatch.queue",
+        old="            window = min(window, self.isolation.window)",
+        new="            pass",
+        breaks="an event that kills its subscriber is found among its neighbours",
+    ),
+    Mutant(
+        name="isolation-never-ends",
+        module="reknit.protocol.dispatch.isolation",
+        old="        return not self._suspects\n",
+        new="        return False\n",
+        breaks="a subscriber gets its events at full speed again, once those that it may have died of have ended",
+    ),
+    Mutant(
+        name="lease-lost-and-the-next-event-blamed",
+        module="reknit.protocol.dispatch.queue",
+        old="        self.leases.lost(now)\n        self.unsettled.stray()\n",
+        new="        self.leases.lost(now)\n",
+        breaks="a process that still works on an event that was taken from it may have died of that one",
     ),
     Mutant(
         name="attempts-forgotten",
@@ -151,7 +208,7 @@ MUTANTS: Final = (
     Mutant(
         name="rest-of-a-batch-repeated",
         module=PUMP,
-        old="                    queue.cursor.stop_within(entry.position, stop)\n",
+        old="                    queue.cursor.stop_within(entry.position, low)\n",
         new="",
         breaks="a batch that is delivered in parts is delivered once",
     ),
@@ -279,8 +336,8 @@ MUTANTS: Final = (
     Mutant(
         name="left-queue-stays",
         module=SUBSCRIBERS,
-        old="        for key in keys:\n            self._end(key)",
-        new="        for key in keys[1:]:\n            self._end(key)",
+        old="        for key in keys:\n            if is_abrupt:",
+        new="        for key in keys[1:]:\n            if is_abrupt:",
         breaks="a node forgets the queues of a connection that is gone",
     ),
     Mutant(

@@ -95,6 +95,7 @@ class Life(Environment):
         self.is_alive = self.is_running = True
         self._loop = host.loop
         self._tokens = Random(f"tokens {number} {host.rng.random()}")
+        self._process_id = Random(f"process {number} {host.name}").randbytes(8)
         self._ahead_s = 0.0
         self._frozen_to = 0.0
         self._postponed: list[asyncio.Handle] = []
@@ -124,6 +125,9 @@ class Life(Environment):
 
     def process(self) -> Process:
         return Process(self.host.lives, 0.0, 0)
+
+    def process_id(self) -> bytes:
+        return self._process_id
 
     def start_worker(self, name: str) -> Worker:
         worker = VirtualWorker(self)

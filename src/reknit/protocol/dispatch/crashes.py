@@ -1,0 +1,158 @@
+"""Counts the crashes of durable subscribers against the events that they died of, and against no other.
+
+how a subscription ended                              what happens
+it unsubscribed, or its session said goodbye          nothing is counted
+its connection was lost; the same process is back     nothing: the network failed, or the node
+its connection was lost; another process is back      its process crashed:
+    with several events unsettled                     none is counted: they are delivered a few at a time (isolation)
+    with one event unsettled                          counted; a dead letter at `dispatch.crash_attempts_max`
+another process took the name over                    isolation; counted once its connection is lost without a goodbye
+
+A process that lost a lease, or whose events ended while it was away, may have died of those: nothing is counted.
+Only a process that says which one it is can crash: gateways, relays and bridges hold events for others. The counts are
+durable. What a subscriber had when its connection was lost is not: if the node restarts before the subscriber is back,
+nobody knows what it died of.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reknit.attempts import Attempt, AttemptCount
+from reknit.ledger import ANYCAST, COPIES, OF_GATEWAYS, Account, Series
+from reknit.outcome import Outcome, Reason
+from reknit.protocol.dispatch.inputs import QueueKey
+from reknit.protocol.dispatch.isolation import Isolation, window_after
+from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
+from reknit.protocol.dispatch.queue import Queue
+from reknit.protocol.dispatch.state import DispatchState
+from reknit.protocol.machine import Peer
+from reknit.records import AttemptRow
+from reknit.seqset import SeqSet
+from reknit.wire.messages import Subscribe
+
+_HOLD_FOR_OTHERS = (ANYCAST, OF_GATEWAYS, *COPIES)
+
+
+class Left(NamedTuple):
+    """A process whose connection was lost, and the events that were with it."""
+
+    process: bytes
+    in_flight: dict[Series, SeqSet]
+    events: int
+    has_strays: bool
+    """Whether it may have had others, which were taken from it before."""
+    time_us: int
+
+
+class Crashes:
+    """Knows which process each durable subscriber is, and what those had whose connection was lost."""
+
+    def __init__(self, state: DispatchState, recorder: OutcomeRecorder) -> None:
+        self._state = state
+        self._recorder = recorder
+        self._processes: dict[QueueKey, bytes] = {}
+        self._overtaken: dict[QueueKey, tuple[str, Left]] = {}
+        """Subscriptions that another process took over, while their connection seemed to be up."""
+        self._lost: dict[str, list[Left]] = {}
+        """By name: processes whose connection was lost without a word."""
+
+    # -- connections
+
+    def opened(self, key: QueueKey, request: Subscribe) -> Isolation | None:
+        """A process subscribes under a name: others that had it, and lost their connection, have crashed.
+
+        Returns how its events are delivered, if some are suspected.
+        """
+        name, process = request.name, request.process
+        lost = [left for left in self._lost.pop(name, []) if left.process != process]
+        is_for_others = request.is_cache or not name or name.startswith(_HOLD_FOR_OTHERS)
+        if not self._state.rules.crash_attempts_max or not process or is_for_others:
+            return None
+        self._processes[key] = process
+        for left in lost:
+            self._crashed(name, left)
+        alive = [left for of, left in self._overtaken.values() if of == name and left.process != process]
+        return self._isolation(name, [*lost, *alive])
+
+    def lost(self, key: QueueKey, queue: Queue) -> None:
+        """The connection of a subscriber is gone without a word."""
+        process = self._processes.pop(key, b"")
+        if process:
+            self._lost.setdefault(queue.name, []).append(self._left(queue, process))
+
+    def taken_over(self, queue: Queue) -> None:
+        """Another connection subscribes under the name of this subscriber, whose connection seems to be up."""
+        process = self._processes.pop(queue.key, b"")
+        if process:
+            self._overtaken[queue.key] = (queue.name, self._left(queue, process))
+
+    def _left(self, queue: Queue, process: bytes) -> Left:
+        had = queue.unsettled
+        return Left(process, had.all_in_flight(), had.in_flight, had.has_strays, self._state.time_us)
+
+    def closed(self, key: QueueKey) -> None:
+        """A subscription ended, and both sides know it."""
+        self._processes.pop(key, None)
+
+    def peer_left(self, peer: Peer, is_abrupt: bool) -> None:
+        """A connection is gone: those that were taken over there crashed, or left."""
+        for key in [key for key in self._overtaken if key[0] == peer]:
+            name, left = self._overtaken.pop(key)
+            if is_abrupt and name in self._state.ledger.accounts:
+                self._lost.setdefault(name, []).append(left)
+
+    def forget(self, name: str) -> None:
+        """A durable subscriber was deleted."""
+        self._lost.pop(name, None)
+        self._overtaken = {key: one for key, one in self._overtaken.items() if one[0] != name}
+
+    # -- crashes
+
+    def _crashed(self, name: str, left: Left) -> None:
+        """Count a crash if only one event can have been the reason."""
+        account = self._state.account(name)
+        if account is not None and left.events == 1 and not left.has_strays:
+            for series, seqs in _still_owed(account, left.in_flight).items():
+                self._count(account, series, seqs.first, left.time_us)
+
+    def _count(self, account: Account, series: Series, seq: int, time_us: int) -> None:
+        """Count a crash against the event that was alone with the subscriber."""
+        state, bounds = self._state, (seq, seq + 1)
+        attempt = Attempt(time_us, Outcome.CRASHED)
+        count = account.tallies.get(series, {}).get(seq, AttemptCount()).tried(attempt)
+        if count.crashed < state.rules.crash_attempts_max:
+            counts, outcome = (count.acquired, count.failed), attempt.outcome
+            row = AttemptRow(*series, *bounds, *counts, outcome, 0, attempt.time_us, count.crashed)
+            self._recorder.record_attempts(account.name, [row])
+            return
+        text = f"the process of its subscriber ended {count.crashed} times while it had only this event"
+        letter = self._recorder.letter(account.name, series, bounds, 0, Reason.CRASHED, text, count)
+        self._recorder.record(account.name, [letter], account.floor)
+
+    def _isolation(self, name: str, gone: list[Left]) -> Isolation | None:
+        """Isolate what the last process had, and alone those that were alone at a crash and have not ended since."""
+        account = self._state.account(name)
+        if account is None:
+            return None
+        suspects: dict[Series, SeqSet] = {}
+        window = 1
+        if gone:
+            last = max(gone, key=lambda left: left.time_us)
+            suspects, window = _still_owed(account, last.in_flight), window_after(last.events)
+        for series, by_seq in account.tallies.items():
+            alone = [(seq, seq + 1) for seq, count in by_seq.items() if count.crashed]
+            if alone:
+                window = 1
+                suspects[series] = suspects.get(series, SeqSet()).union(SeqSet.from_ranges(alone))
+        return Isolation(suspects, window) if suspects else None
+
+
+def _still_owed(account: Account, in_flight: dict[Series, SeqSet]) -> dict[Series, SeqSet]:
+    """Those of these events that have not ended since."""
+    owed: dict[Series, SeqSet] = {}
+    for series, seqs in in_flight.items():
+        ranges = [part for bounds in seqs.ranges() for part in account.open_within(series, *bounds)]
+        if ranges:
+            owed[series] = SeqSet.from_ranges(ranges)
+    return owed
