@@ -244,6 +244,8 @@ class Credit(Message, frozen=True, tag=16):
 
     sub: Number
     total: Number
+    is_paused: bool = False
+    """Whether the subscriber takes nothing for now, whatever the total."""
 
 
 class Deliver(Message, frozen=True, tag=17):

@@ -411,3 +411,17 @@ def test_giving_back_an_old_delivery_of_an_ended_event_gives_back_nothing() -> N
     assert not subscriber.settle(STREAM, 1, 2, Outcome.RELEASED, attempt=1)
     assert not subscriber.settle(STREAM, 2, 4, Outcome.RELEASED, attempt=1)
     assert subscriber.settle(STREAM, 2, 4, Outcome.ACCEPTED)
+
+
+def test_subscriber_that_resumes_while_it_is_being_opened_gets_its_credit() -> None:
+    """It asked without credit, because it was paused: nothing would ever come."""
+    subscriber = Subscriber(1, "plant/**", "audit", credit_bytes=1000)
+    subscriber.pause(True)
+    subscriber.receive(Connected("epoch"), "node", 0.0)
+    [asked] = [effect.message for effect in subscriber.take_effects() if isinstance(effect, SendToNode)]
+    assert isinstance(asked, Subscribe)
+    assert asked.credit == 0
+    subscriber.pause(False)
+    subscriber.receive(Subscribed(1, 0, True), "node", 0.0)
+    sent = [effect.message for effect in subscriber.take_effects() if isinstance(effect, SendToNode)]
+    assert sent == [Credit(1, 1000)]

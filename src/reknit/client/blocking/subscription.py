@@ -40,6 +40,9 @@ class SyncSubscription:
         self._batches: deque[Batch] = deque()
         self._current: Batch | None = None
         self._events: Iterator[Event] = iter(())
+        """Those events of the current batch that the application has not seen…"""
+        self._stop = 0
+        """…and where they end."""
         self._lock = threading.Lock()
         self._outcomes: list[partial[Any]] = []
 
@@ -47,8 +50,13 @@ class SyncSubscription:
     def checkpoint(self) -> Checkpoint:
         """Everything up to here is settled: a portable place to resume from, without a loss."""
         if self._current is not None and self._auto_accept:
-            self._accept(self._current, self._current.stop - length_hint(self._events) - 1)
+            self._accept(self._current, self._unread - 1)
         return self._thread.call(self._settled)
+
+    @property
+    def _unread(self) -> int:
+        """The seq of the first event of the current batch that the application has not seen."""
+        return self._stop - length_hint(self._events)
 
     def _settled(self) -> Checkpoint:
         self._settle_gathered()
@@ -77,6 +85,27 @@ class SyncSubscription:
     def forget(self) -> None:
         """Delete a durable subscription: the node retains nothing for it. Returns when that is durable."""
         self._thread.run(self._subscription.forget())
+
+    def pause(self) -> None:
+        """Get no more events until `resume`; see `Subscription.pause`."""
+        self._thread.run(self._subscription.pause())
+        if not self._subscription.returns_unseen:
+            return
+        if self._current is not None and self._unread < self._stop:
+            start, stop, self._stop, self._events = self._unread, self._stop, self._unread, iter(())
+            self._release(self._current, start, stop)
+        while self._batches:
+            batch = self._batches.popleft()
+            self._release(batch, batch.first, batch.stop)
+
+    def _release(self, batch: Batch, start: int, stop: int) -> None:
+        assert batch.settle is not None, "it was delivered"
+        settle = batch.settle if batch is self._current else partial(self._settle, batch, settle=batch.settle)
+        settle(start, stop, Outcome.RELEASED)
+
+    def resume(self) -> None:
+        """Get events again after `pause`."""
+        self._thread.run(self._subscription.resume())
 
     # -- events
 
@@ -110,6 +139,7 @@ class SyncSubscription:
         if not self._batches:
             raise StopIteration
         batch = self._batches.popleft()
+        self._stop = batch.stop
         settle = partial(self._settle, settle=batch.settle)
         return batch.delivered(replace(batch.delivery, settle=settle))
 
@@ -120,7 +150,7 @@ class SyncSubscription:
         batch, self._current = self._current, None
         if batch is None or not self._auto_accept:
             return
-        stop = batch.stop - length_hint(self._events) - (0 if all_of_it else 1)
+        stop = self._unread - (0 if all_of_it else 1)
         self._events = iter(())
         self._accept(batch, stop)
 

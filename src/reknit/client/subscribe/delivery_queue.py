@@ -18,6 +18,7 @@ class DeliveryQueue:
         self.error: ReknitError | None = None
         """Why no more batches come."""
         self._batches: deque[Batch] = deque()
+        self._is_paused = False
         self._wake: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
@@ -30,7 +31,7 @@ class DeliveryQueue:
 
     async def take(self) -> Batch:
         """The next batch."""
-        while not self._batches:
+        while self._is_paused or not self._batches:
             if self.error is not None:
                 if isinstance(self.error, Closed):
                     raise StopAsyncIteration
@@ -38,6 +39,11 @@ class DeliveryQueue:
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         return self._batches.popleft()
+
+    def pause(self, is_paused: bool) -> None:
+        """The reader gets nothing for now, or goes on."""
+        self._is_paused = is_paused
+        resolve(self._wake)
 
     def remove_behind(self, batch: Batch) -> list[Batch]:
         """Remove the batches that have to wait for this one."""

@@ -129,6 +129,12 @@ class SubscriptionDriver:
         else:
             self.machine.taken_recovered(batch.head.length, self._loop.time())
 
+    def pause(self, is_paused: bool) -> None:
+        """Take nothing for now, or go on."""
+        self.machine.pause(is_paused)
+        self._queue.pause(is_paused)
+        self.perform()
+
     def flush(self) -> None:
         """Send the outcomes that gathered."""
         self.machine.flush()

@@ -155,6 +155,12 @@ class Settlement:
         for series, start, stop in machine.in_hand():
             machine.settle(series, start, stop, Outcome.MODIFIED, text=text)
 
+    def return_queued(self) -> None:
+        """The subscriber pauses: release the batches that the application has not taken."""
+        for batch in self._queue.clear():
+            self._driver.taken(batch)
+            self.settle(batch, batch.first, batch.stop, Outcome.RELEASED)
+
     # -- sending
 
     def _schedule(self, can_wait: bool) -> None:

@@ -73,6 +73,7 @@ class Subscription:
         """Its events that the application has not seen…"""
         self._stop = 0
         """…and where they end: earlier than the batch, if the node took the others back."""
+        self._is_paused = False
 
     @property
     def sub(self) -> int:
@@ -136,6 +137,44 @@ class Subscription:
         self._router.remove_subscription(self)
         if driver.refusal is not None:
             raise driver.refusal
+
+    # -- pauses
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    async def pause(self) -> None:
+        """Get no more events until `resume`. Other subscribers continue, and no permission is needed.
+
+        The event that the application processes stays with it. Those that it has not seen go back to the node, so that
+        no lease ends meanwhile and other members of a queue get them; that is no failed attempt. A subscription without
+        a name, of which the node remembers nothing, has them ready when it continues.
+        """
+        self._is_paused = True
+        self._driver.pause(True)
+        self._return_unseen()
+
+    async def resume(self) -> None:
+        """Get events again after `pause`."""
+        self._is_paused = False
+        self._driver.pause(False)
+
+    @property
+    def returns_unseen(self) -> bool:
+        """Whether `pause` gives back the events that the application has not seen: somebody remembers them."""
+        return self._is_durable or self._driver.shared is not None
+
+    def _return_unseen(self) -> None:
+        """Release what the application has not seen: what comes while it pauses, and the rest of its batch."""
+        if not self.returns_unseen:
+            return
+        batch = self._current
+        if batch is not None and self._unread < self._stop:
+            start, stop = self._unread, self._stop
+            self._stop, self._events = start, iter(())
+            self._settlement.settle(batch, start, stop, Outcome.RELEASED)
+        self._settlement.return_queued()
 
     # -- events
 
@@ -238,6 +277,8 @@ class Subscription:
         self._driver.receive(message)
         if isinstance(message, Revoked):
             self._on_revoked(message)
+        if self._is_paused:
+            self._return_unseen()
 
     def receive_piece(self, message: Piece | Abort) -> None:
         """A piece of a stream came, or its writer aborted it."""

@@ -66,8 +66,8 @@ class SharedSubscriptions:
         if key not in self._patterns:
             return False
         match item:
-            case Credit(total=total):
-                self._paths.give(Grant(total), key)
+            case Credit(total=total, is_paused=is_paused):
+                self._paths.give(Grant(0 if is_paused else total), key)
             case Settle(number=number, rows=rows):
                 checked = self._streams.checked(rows) if self._streams.topics else rows
                 self._paths.give(SubscriberOutcomes(checked), key)

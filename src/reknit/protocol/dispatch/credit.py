@@ -12,7 +12,7 @@ class SubscriberCredit:
     (200, False, True, 300)
     """
 
-    __slots__ = ("granted", "is_blocked", "used")
+    __slots__ = ("granted", "is_blocked", "is_paused", "used")
 
     def __init__(self, granted: int) -> None:
         self.granted = granted
@@ -21,11 +21,13 @@ class SubscriberCredit:
         """Bytes that were delivered within that."""
         self.is_blocked = False
         """Whether the connection to the peer is full."""
+        self.is_paused = False
+        """Whether the subscriber takes nothing for now."""
 
     @property
     def room(self) -> int:
         """How many bytes the subscriber still takes."""
-        return 0 if self.is_blocked else self.granted - self.used
+        return 0 if self.is_blocked or self.is_paused else self.granted - self.used
 
     def grant(self, total: int) -> bool:
         """The subscriber grants `total` bytes; returns whether that is more than before."""
@@ -33,6 +35,12 @@ class SubscriberCredit:
             return False
         self.granted = total
         return True
+
+    def pause(self, is_paused: bool) -> bool:
+        """The subscriber takes nothing for now, or goes on; returns whether it goes on."""
+        goes_on = self.is_paused and not is_paused
+        self.is_paused = is_paused
+        return goes_on
 
     def use(self, size: int) -> None:
         """`size` bytes are delivered; a negative size corrects an estimate that was too high."""

@@ -138,8 +138,8 @@ class Dispatcher:
         match message:
             case JournalGrown(runs=runs, end=end):
                 self._grow(runs, end)
-            case Credit(sub=sub, total=total):
-                self._credit((peer, sub), total)
+            case Credit(sub=sub):
+                self._credit((peer, sub), message)
             case Settle():
                 self.settlement.settle(message, peer)
                 if self.overflow.is_on:
@@ -272,9 +272,12 @@ class Dispatcher:
         self._redelivery.retry_due(queue)
         self._pump.pump(queue)
 
-    def _credit(self, key: QueueKey, total: int) -> None:
+    def _credit(self, key: QueueKey, message: Credit) -> None:
         queue = self._state.queues.get(key)
-        if queue is not None and queue.credit.grant(total):
+        if queue is None:
+            return
+        goes_on = queue.credit.pause(message.is_paused)
+        if queue.credit.grant(message.total) or goes_on:
             self._deliver(queue)
 
     def _correct_credit(self, key: QueueKey, difference: int) -> None:

@@ -63,6 +63,11 @@ class CreditWindow:
         self._owed = 0
         return self._granted
 
+    @property
+    def granted(self) -> int:
+        """The bytes that were granted in total on this connection."""
+        return self._granted
+
     def clear(self) -> None:
         """Nothing is buffered any more."""
         self._buffered = self._owed = 0

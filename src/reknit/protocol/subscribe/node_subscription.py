@@ -28,6 +28,10 @@ class NodeSubscription:
         self.state = SubscriberState.DISCONNECTED
         self.credit = credit or CreditWindow(options.credit_bytes)
         self.outcomes = OutcomeBuffer(options.sub)
+        self.is_paused = False
+        """Whether the application takes nothing for now…"""
+        self._asked_paused = False
+        """…and whether that was so when it asked for the subscription, without any credit then."""
         self._effects: list[Effect] = []
 
     def emit(self, effect: Effect) -> None:
@@ -56,7 +60,8 @@ class NodeSubscription:
 
     def subscribe(self, start: Start, held: list[Held]) -> None:
         """Ask the node for the subscription."""
-        options = self.options
+        options, granted = self.options, self.credit.connect()
+        self._asked_paused = self.is_paused
         while len(held) > HELD_MAX:
             self.emit(SendToNode(Holding(options.sub, held[:HELD_MAX])))
             held = held[HELD_MAX:]
@@ -67,7 +72,7 @@ class NodeSubscription:
                     options.pattern,
                     options.name,
                     start,
-                    self.credit.connect(),
+                    0 if self._asked_paused else granted,
                     held,
                     options.is_cache,
                     options.takes_streams,
@@ -82,6 +87,8 @@ class NodeSubscription:
         self.outcomes.flush()
         for message in self.outcomes.unconfirmed():
             self.emit(SendToNode(message))
+        if self.is_paused or self._asked_paused:
+            self._send_credit(self.credit.granted)
         self.grant()
         self.emit(SubscriptionOpened(resumed))
 
@@ -91,7 +98,20 @@ class NodeSubscription:
     def grant(self) -> None:
         """Grant the credit that has become free, if it is worth a message."""
         if self.state is SubscriberState.LIVE and self.credit.is_grant_due:
-            self.emit(SendToNode(Credit(self.options.sub, self.credit.grant())))
+            self._send_credit(self.credit.grant())
+
+    def pause(self, is_paused: bool) -> None:
+        """Take nothing for now, or go on. A node that is away learns it when it is back."""
+        self.is_paused = is_paused
+        if self.state is SubscriberState.LIVE:
+            self._send_credit(self.credit.granted)
+
+    def paused_like(self, other: NodeSubscription) -> None:
+        """Continue the pause of a subscription that this one replaces."""
+        self.is_paused, self._asked_paused = other.is_paused, other._asked_paused
+
+    def _send_credit(self, total: int) -> None:
+        self.emit(SendToNode(Credit(self.options.sub, total, self.is_paused)))
 
     def delivered(self, batches: list[Batch], fresh: list[Batch], is_counted: bool) -> None:
         """Batches came, of which `fresh` goes to the application: the credit for the others is free again."""

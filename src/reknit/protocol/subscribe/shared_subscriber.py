@@ -69,6 +69,7 @@ class SharedSubscriber:
             options = msgspec.structs.replace(options, start=Start())
         node = NodeSubscription(options, plain.node.credit.without_buffer())
         node.become(plain.state)
+        node.paused_like(plain.node)
         return cls(node)
 
     @property
@@ -216,6 +217,10 @@ class SharedSubscriber:
     def extend(self, series: Series, start: int, stop: int) -> None:
         """The application processes these: they are not released to others from now on."""
         self.settle(series, start, stop, Outcome.RECEIVED)
+
+    def pause(self, is_paused: bool) -> None:
+        """Take nothing for now, or go on."""
+        self._node.pause(is_paused)
 
     def flush(self) -> int:
         """Send the outcomes that gathered, as one message; returns the number up to which all are sent."""

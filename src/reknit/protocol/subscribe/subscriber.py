@@ -451,6 +451,10 @@ class Subscriber:
         """Whether the topic is ordered for durable subscribers, which this one is not."""
         return not self.name and self._recovered.rules.of(topic).is_ordered
 
+    def pause(self, is_paused: bool) -> None:
+        """Take nothing for now, or go on."""
+        self.node.pause(is_paused)
+
     def flush(self) -> int:
         """Send the outcomes that gathered, as one message; returns the number up to which all are sent."""
         return self.node.flush()

@@ -87,13 +87,6 @@ MUTANTS: Final = (
         breaks="no event is dead-lettered because the network failed",
     ),
     Mutant(
-        name="leaving-is-a-crash",
-        module=SUBSCRIBERS,
-        old="            self._crashes.closed(key)\n",
-        new="            self._crashes.lost(key, queue)\n",
-        breaks="a subscriber that leaves has not crashed",
-    ),
-    Mutant(
         name="crash-limit-off-by-one",
         module=CRASHES,
         old="        if count.crashed < state.rules.crash_attempts_max:",
@@ -280,8 +273,8 @@ MUTANTS: Final = (
     Mutant(
         name="credit-wakes-nobody",
         module=DISPATCHER,
-        old="        if queue is not None and queue.credit.grant(total):\n            self._deliver(queue)",
-        new="        if queue is not None:\n            queue.credit.grant(total)",
+        old="        if queue.credit.grant(message.total) or goes_on:\n            self._deliver(queue)",
+        new="        if queue.credit.grant(message.total) or goes_on:\n            pass",
         breaks="events that waited for credit are delivered when there is some",
     ),
     Mutant(
