@@ -51,11 +51,12 @@ def sound(draw: st.DrawFn) -> Attributes:
     """Any attributes that hold."""
     made = SOUND[draw(st.sampled_from(list(Kind)))]
     is_request = made.type is Kind.REQUEST
+    is_rpc = made.type in (Kind.REQUEST, Kind.RESPONSE)
     reqid: UUID | None = draw(ids) if made.type is Kind.RESPONSE else None
     return structs.replace(
         made,
         id=draw(ids),
-        priority=Priority(draw(st.integers(4 if is_request else 0, 6))),
+        priority=Priority(draw(st.integers(4 if is_rpc else 0, 6))),
         ttl_ms=draw(st.integers(1 if is_request else 0, (1 << 32) - 1)),
         permission_level=draw(st.none() | st.integers(0, (1 << 32) - 1)),
         commstatus=draw(st.none() | st.sampled_from(Code)),

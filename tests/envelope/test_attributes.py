@@ -85,6 +85,8 @@ P, N, Q, R = Kind.PUBLISH, Kind.NOTIFICATION, Kind.REQUEST, Kind.RESPONSE
         (Q, "permission_level", {"permission_level": -1}),
         (Q, "token", {"token": "x" * 10_000}),
         (R, "source", {"source": CLIENT}),
+        (R, "priority", {"priority": Priority.CS3}),
+        (R, "priority", {"priority": Priority.CS0}),
         (R, "sink", {"sink": METHOD}),
         (R, "sink", {"sink": None}),
         (R, "reqid", {"reqid": None}),

@@ -4,7 +4,7 @@
     publish       8000-FFFE        none                  any        any
     notification  8000-FFFE        with resource 0       any        any
     request       0                with resource 1-7FFF  CS4 or up  over 0
-    response      1-7FFF           with resource 0       any        any     the request's id
+    response      1-7FFF           with resource 0       CS4 or up  any     the request's id
 
 Invalid attributes are always the sender's fault: the code is INVALID_ARGUMENT.
 """
@@ -121,7 +121,7 @@ RULES: Final = {
     Kind.PUBLISH: _Rule(_TOPICS, None),
     Kind.NOTIFICATION: _Rule(_TOPICS, _ENTITY),
     Kind.REQUEST: _Rule(_ENTITY, _METHODS, Priority.CS4, 1),
-    Kind.RESPONSE: _Rule(_METHODS, _ENTITY, needs_reqid=True),
+    Kind.RESPONSE: _Rule(_METHODS, _ENTITY, Priority.CS4, needs_reqid=True),  # it has its request's priority
 }
 _TRACE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
@@ -200,7 +200,7 @@ def response_to(
         type=Kind.RESPONSE,
         source=request.sink,
         sink=request.source,
-        priority=request.priority,
+        priority=max(request.priority, Priority.CS4),  # only a malformed request has a lower one
         ttl_ms=request.ttl_ms,
         commstatus=None if code is Code.OK else code,
         reqid=request.id,

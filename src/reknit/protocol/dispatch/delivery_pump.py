@@ -170,9 +170,7 @@ class DeliveryPump:
             position = queue.cursor.position
             if queue.is_live or position >= run.next_position:
                 return
-        if (
-            not is_served
-        ):  # nothing matches, or nobody has room: the cursor stops at the first event that does
+        if not is_served:  # nothing matches, or nobody has room: it stops at the first event that does
             self._deliver_run(queue, run, position, 0)
 
     def _deliver_run(self, queue: Queue, run: Run, position: int, room: int) -> None:

@@ -12,6 +12,7 @@ from reknit.testing.mutants import (
     links,
     node,
     publish,
+    queues,
     recovery,
     store,
     subscribe,
@@ -28,6 +29,7 @@ MUTANTS: Final = (
     *store.MUTANTS,
     *links.MUTANTS,
     *anycast.MUTANTS,
+    *queues.MUTANTS,
     *drivers.MUTANTS,
     *trust.MUTANTS,
 )

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from reknit.outcome import Reason
+from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.testing.checks.rest import CORE_EMPTY, QUEUE_EMPTY, value_at
 from reknit.testing.fabric.programs.program import Scene
 
 CONVERGE_S: Final = 10.0
 """How long routes may take to be back when everything is healed and runs: connections are tried again, and time out."""
+MEMBER_EMPTY: Final = ("held._by_series", "events", "bytes")
+"""What a member of a queue has none of at rest."""
 FLOW_EMPTY: Final = ("_sent._unacked", "_sent.bytes")
 """What the events to a neighbour have none of at rest."""
 
@@ -25,6 +28,8 @@ def nodes_forget(scene: Scene) -> Iterator[str]:
         yield from _left(node.name, core, CORE_EMPTY)
         for queue in core.dispatch.queues.values():
             yield from _left(f"{node.name}'s queue {queue.key}", queue, QUEUE_EMPTY)
+            for member in queue.members.values() if isinstance(queue, SharedQueue) else ():
+                yield from _left(f"{node.name}'s member {member.key}", member, MEMBER_EMPTY)
         for name, flow in node.node.links.machine.outgoing.items():
             yield from _left(f"{node.name}'s events to {name}", flow, FLOW_EMPTY)
 

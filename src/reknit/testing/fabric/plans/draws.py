@@ -173,8 +173,5 @@ class PlanDraw:
             "recoverers": self._rng.randint(1, 2) if has_caches else 0,
         }
 
-    def queues(self) -> dict[str, Any]:
-        return {"queue_members": self._rng.choice((0, 0, 0, 1, 2, 3))}
-
     def group_keys(self) -> dict[str, Any]:
         return {"group_keys": self._rng.choice((0, 0, 1, 3))}

@@ -1,6 +1,6 @@
 """Families of plans for whole fabrics: each makes one situation that independent fields hardly ever meet.
 
-Five of twenty seeds belong to a family. Each has a random generator of its own: all other seeds keep their plans.
+A third of all seeds belong to a family. Each has a random generator of its own: all other seeds keep their plans.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ QUIET: Final[dict[str, Any]] = {
     "blocking": 0,
     "members": 0,
     "replace_rate": 0.0,
-    "queue_members": 0,
 }
 """No faults but those of the family."""
 
@@ -259,6 +258,45 @@ def amqp_visits(rng: Random) -> dict[str, Any]:
     }
 
 
+def shared_work(rng: Random) -> dict[str, Any]:
+    """Programs share a queue: they leave, crash, hang, and give events back, in order or not."""
+    lease_s = rng.choice((0.0, 0.0, 0.5, 1.5))
+    return {
+        **QUIET,
+        "nodes": rng.choice((1, 1, 2, 3)),
+        "run_s": rng.uniform(4.0, 7.0),
+        "publishers": 2,
+        "put_rate": rng.uniform(2.0, 6.0),
+        "burst_max": rng.choice((1, 8, 40)),
+        "payload_bytes_max": rng.choice((20, 200, 2000)),
+        "durables": rng.choice((0, 1)),
+        "ephemerals": 0,
+        "queue_members": rng.randint(1, 4),
+        "think_s_max": rng.choice((0.0, 0.02, 0.1)),
+        "release": rng.choice((0.0, 0.3)),
+        "fail": rng.choice((0.0, 0.3)),
+        "reject": rng.choice((0.0, 0.1)),
+        "quit_share": rng.choice((0.0, 0.05, 0.2)),
+        "lease_s": lease_s,
+        "hang": 0.1 if lease_s else 0.0,
+        "order": rng.choice(("none", "source", "key", "key")),
+        "attempts_max": rng.choice((0, 0, 3)),
+        "ttl_ms": rng.choice((0, 0, 2000)),
+        "delay_s_max": rng.choice((0.001, 0.05)),
+        "reset_rate": rng.choice((0.0, 0.5, 1.5)),
+        "cut_rate": rng.choice((0.0, 0.0, 0.4)),
+        "cut_s_max": 3.0,
+        "one_way_share": 0.3,
+        "freeze_rate": rng.choice((0.0, 0.0, 0.2)),
+        "freeze_s_max": 3.0,
+        "crash_rate": rng.choice((0.0, 0.0, 0.2)),
+        "down_s_max": 1.0,
+        "program_crash_rate": rng.choice((0.0, 0.5, 1.0)),
+        "program_down_s_max": 0.5,
+        "pause_rate": rng.choice((0.0, 0.0, 0.4)),
+    }
+
+
 Family = Callable[[Random], dict[str, Any]]
 FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     6: (weak_receivers, spare_lines, long_absence, deaf_senders),
@@ -266,12 +304,18 @@ FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     9: (short_memories, outages, no_family, no_family),
 }
 """By the last digit of their seeds."""
+SHARED_EVERY: Final = 17
+SHARED: Final = (11, 14)
+"""Of every 17 seeds of no other family, these belong to `shared_work`. None of them has shown a fault before."""
 
 
 def family_fields(seed: int) -> dict[str, Any]:
     """The fields that a seed's family sets; none if it belongs to none."""
     families = FAMILIES.get(seed % FAMILY_EVERY)
-    if families is None:
+    if families is not None:
+        family = families[seed // FAMILY_EVERY % len(families)]
+    elif seed % SHARED_EVERY in SHARED:
+        family = shared_work
+    else:
         return {}
-    family = families[seed // FAMILY_EVERY % len(families)]
     return family(Random(f"{family.__name__} {seed}"))

@@ -248,5 +248,4 @@ class FabricPlan:
             **PlanDraw(Random(f"caches {seed}")).caches(),
             **PlanDraw(Random(f"blocking {seed}")).blocking(),
             **PlanDraw(Random(f"group keys {seed}")).group_keys(),
-            **PlanDraw(Random(f"queues {seed}")).queues(),
         )

@@ -20,7 +20,6 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "caches": {"liars": 0, "recoverers": 0},
     "hostiles": {"hostiles": 0},
     "blocking": {"blocking": 0},
-    "queues": {"queue_members": 0},
 }
 """What there may be besides publishers, subscribers and workers, and the fields that leave it out."""
 WEIGHTS: Final = {
@@ -33,7 +32,6 @@ WEIGHTS: Final = {
     "caches": 2.0,
     "hostiles": 1.0,
     "blocking": 4.0,
-    "queues": 4.0,
 }
 """How readily each kind stays. Replicas are part of the fabric, and requests are in most plans."""
 EVENTS_MAX: Final = 160

@@ -8,6 +8,7 @@ from reknit.ledger import QUEUES
 from reknit.testing.checks.queue_audit import QueueAudit
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Program, QuittingProgram, Scene
+from reknit.testing.fabric.programs.watch import DeliveryWatch
 from reknit.testing.fabric.record import Seen
 
 QUEUE: Final = "work"
@@ -21,6 +22,7 @@ class QueueMember(QuittingProgram):
         super().__init__(scene, name, node)
         self.seen = seen
         self.is_open = False
+        self._watch = DeliveryWatch(scene, seen, is_member=True)
 
     async def listen(self) -> None:
         self.is_open = False
@@ -31,6 +33,7 @@ class QueueMember(QuittingProgram):
             ) as events,
         ):
             self.is_open = True
+            self._watch.begin(lambda: events.is_settled)
             async for event in events:
                 self._take(event)
                 if self.quits():
@@ -44,6 +47,7 @@ class QueueMember(QuittingProgram):
     def _take(self, event: Any) -> None:
         record = self.scene.record
         record.received(self.seen, event.topic, event.source, event.seq, record.name(event))
+        self._watch.taken(event)
 
     async def _settle(self, event: Any) -> None:
         plan, payload = self.scene.plan, self.scene.record.name(event)
@@ -53,8 +57,10 @@ class QueueMember(QuittingProgram):
             weights = (1.0, 0.0, 0.0, 0.0, 0.0)
         match self.rng.choices(("accept", "release", "fail", "reject", "hang"), weights)[0]:
             case "release":
+                self._watch.given_back(event)
                 await event.release()
             case "fail":
+                self._watch.given_back(event)
                 await event.fail()
             case "hang":
                 pass  # its lease ends

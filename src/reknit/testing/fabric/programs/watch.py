@@ -15,8 +15,10 @@ Lane = tuple[str, str | bytes]
 class DeliveryWatch:
     """Order on ordered topics, and outcomes that must not return."""
 
-    def __init__(self, scene: Scene, seen: Seen) -> None:
+    def __init__(self, scene: Scene, seen: Seen, is_member: bool = False) -> None:
         self._scene, self._seen = scene, seen
+        self._is_member = is_member
+        """Whether it is a member of a queue: what it accepted may come again, if its connection was lost before."""
         self._back: dict[Lane, EventId] = {}
         """The first event of each lane that was given back and has not come again."""
         self._accepted: dict[EventId, None] = {}
@@ -41,7 +43,9 @@ class DeliveryWatch:
             return  # its node may have forgotten everything that it knew
         if self._is_settled():
             self._confirmed |= self._accepted
-        if not self._scene.plan.lease_s:  # it may have ended, and the next attempt is on its way
+        if (
+            not self._scene.plan.lease_s and not self._is_member
+        ):  # it may have ended, and the next attempt is on its way
             if event_id in self._accepted:
                 self._blame(event, "which it had accepted")
             elif event_id in self._confirmed:
