@@ -46,6 +46,7 @@ class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):
     start: Checkpoint | None = None
     auto_accept: bool = True
     on_lost: OnLost | None = None
+    confirm_losses: bool = True
     caches: Sequence[str] | None = None
     recover: bool = True
     query_s: float | None = None

@@ -245,6 +245,7 @@ class Session:
         start: Checkpoint | None = None,
         auto_accept: bool = True,
         on_lost: OnLost | None = None,
+        confirm_losses: bool = True,
         caches: Sequence[str] | None = None,
         recover: bool = True,
         query_s: float | None = None,
@@ -267,6 +268,9 @@ class Session:
         which are further nodes, nearest first. Events that no cache has are lost, and `on_lost` is called. With
         `query_s`, the subscription looks for a lost tail every `query_s` seconds.
 
+        A durable subscription is told of losses, too, by `on_lost`. Without `confirm_losses` it is told again, after it
+        connects anew, until it has called `confirm_lost` with the report.
+
         With `streams`, there may be events whose payload is read in pieces: `async for piece in event.pieces()`. They
         come only on topics that are balanced or closest.
         """
@@ -277,6 +281,7 @@ class Session:
             start=start,
             auto_accept=auto_accept,
             on_lost=on_lost,
+            confirm_losses=confirm_losses,
             caches=caches,
             recover=recover,
             query_s=query_s,

@@ -28,10 +28,12 @@ from reknit.wire.links import (
     Via,
 )
 from reknit.wire.messages import (
+    Ack,
     Ask,
     Bye,
     Credit,
     Declare,
+    Expect,
     Holding,
     Ping,
     Pong,
@@ -150,7 +152,11 @@ class NodeMessages:
     # -- other nodes
 
     def _skip(self, item: Skip, peer: PeerState, now: float) -> None:
-        self._bridges.skipped(item)
+        expected = self._core.intake.expected(item.source)
+        if expected < item.start and (item.is_ahead or expected > 1):
+            peer.send(Expect(item.source, expected))  # skipping would pass over events that may be found
+        elif self._bridges.skipped(item):
+            self._core.say_when_durable(peer.id, Ack(item.source, item.stop - 1), now)
 
     def _via(self, item: Via, peer: PeerState, now: float) -> None:
         self._bridges.visited.learn(item)

@@ -144,13 +144,15 @@ class Got(Message, frozen=True, tag=52):
 
 class Skip(Message, frozen=True, tag=53):
     """A bridge or a publisher tells a node: events `[start, stop)` are lost at their origin. The series continues after
-    them. No answer."""
+    them. The answer is `Ack` when that is durable, or `Expect` if the node misses events before them."""
 
     topic: Topic
     source: Source
     start: Seq
     stop: Seq
     text: str
+    is_ahead: bool = False
+    """Whether events before them may still come: a source that the node does not know does not begin after them."""
 
     def __post_init__(self) -> None:
         check_range(self.start, self.stop)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from reknit.batch import Batch
+from reknit.protocol.replication.gap import Gap
 from reknit.server import build_node
 from tests.node.fabric import SOURCE, TOPIC, client, config, fabric, made, run, take, until
 
@@ -20,9 +20,9 @@ def test_a_gap_right_behind_what_is_not_acknowledged_yet_is_found() -> None:
         gaps: list[tuple[int, int]] = []
         kept: list[int] = []
 
-        def on_gap(batch: Batch, seq: int) -> None:
-            gaps.append((seq, batch.first))
-            feed.put_before([made(seq, batch.first)])
+        def on_gap(gap: Gap) -> None:
+            gaps.append((gap.start, gap.stop))
+            feed.put_before([made(gap.start, gap.stop)])
 
         async with fabric() as [node], client(node) as session:
             feed = node.local_publisher("test", lambda batch: kept.append(batch.first), on_gap)

@@ -13,15 +13,19 @@ from reknit.protocol.replication.bridge_replication import (
     SourceUp,
     VisitedKnown,
 )
-from reknit.protocol.replication.replica_publisher import SendBatches
+from reknit.protocol.replication.gap import Gap
+from reknit.protocol.replication.replica_publisher import ReportLost, SendBatches
 from reknit.protocol.replication.replication import (
     AcceptAtSource,
     BatchesTaken,
+    ConfirmLoss,
+    LossTold,
     RejectAtSource,
     Replication,
     TargetDown,
     TargetUp,
 )
+from reknit.protocol.replication.told_losses import Loss
 from reknit.wire.links import Via
 from reknit.wire.messages import Ack
 from tests.protocol.replication.batches import ANN, BOB, made
@@ -104,3 +108,39 @@ def test_what_came_over_too_many_bridges_is_rejected() -> None:
     assert route.give(VisitedKnown({ANN: ["c", "d"]}))[1:] == [
         RejectAtSource([made(1, 3)], Code.ABORTED, "it came over 2 bridges (links.hops_max)")
     ]
+
+
+def lost(start: int, stop: int, source: bytes = ANN, topic: str = "plant/a") -> LossTold:
+    return LossTold(Loss(Gap((topic, source), start, stop)))
+
+
+def reported(effects: list[Effect]) -> list[tuple[int, int]]:
+    return [(one.start, one.stop) for one in effects if isinstance(one, ReportLost)]
+
+
+def test_a_loss_waits_until_it_is_known_where_its_source_has_been() -> None:
+    route = Route()
+    assert route.give(lost(1, 4)) == [AskVisited([ANN])]
+    assert route.give(BatchesTaken([made(4, 6)])) == [], "behind the loss, in order"
+    assert reported(route.give(VisitedKnown({ANN: []}))) == [(1, 4)]
+
+
+def test_a_loss_waits_for_batches_that_wait() -> None:
+    route = Route()
+    assert route.give(BatchesTaken([made(1, 3)]), lost(3, 6)) == [AskVisited([ANN])]
+    assert reported(route.give(VisitedKnown({ANN: []}))) == []
+    assert reported(route.give(Ack(ANN, 2))) == [(3, 6)]
+
+
+def test_a_loss_that_waits_is_reported_again_by_a_source_that_was_away() -> None:
+    route = Route()
+    route.give(lost(1, 4), SourceDown(), SourceUp("a"))
+    assert route.give(lost(1, 4)) == [AskVisited([ANN])]
+    assert reported(route.give(VisitedKnown({ANN: []}))) == [(1, 4)]
+
+
+def test_a_target_is_not_told_of_losses_of_what_it_does_not_get() -> None:
+    route = Route(hops_max=1)
+    route.give(VisitedKnown({ANN: ["b"], BOB: ["c"], b"eve!" * 4: []}))
+    losses = [lost(1, 4), lost(1, 4, BOB), lost(1, 4, b"eve!" * 4, "reknit/dead-letters")]
+    assert route.give(*losses) == [ConfirmLoss(one.loss) for one in losses]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reknit.protocol.replication.gap import Gap
 from reknit.protocol.replication.replica_publisher import (
     BatchesRefused,
     BatchesStored,
@@ -59,19 +60,19 @@ def test_what_is_not_here_is_a_gap_before_the_first_batch_behind_it() -> None:
     machine = publisher((1, 3), (6, 7), (7, 9))
     assert effects_of(machine, Ack(ANN, 2), Expect(ANN, 3)) == [
         BatchesStored([made(1, 3)]),
-        GapFound(made(6, 7), 3),
+        GapFound(Gap(SERIES, 3, 6)),
     ]
     assert effects_of(machine, Expect(BOB, 3)) == [], "nobody waits for it"
 
 
 def test_what_was_found_comes_before_what_waits_and_what_was_not_is_lost() -> None:
     machine = publisher((6, 7))
-    assert machine.fill(made(6, 7), 3, [made(5, 6)], "gone") == 2
+    assert machine.fill(Gap(SERIES, 3, 6), [made(5, 6)], "gone") == 2
     assert machine.take_effects() == [
         ReportLost(SERIES, 3, 5, "gone"),
         SendBatches([made(5, 6), made(6, 7)]),
     ]
-    assert machine.fill(made(6, 7), 3, [], "gone") == 3
+    assert machine.fill(Gap(SERIES, 3, 6), [], "gone") == 3
     assert machine.take_effects() == [
         ReportLost(SERIES, 3, 6, "gone"),
         SendBatches([made(5, 6), made(6, 7)]),

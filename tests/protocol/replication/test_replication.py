@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from reknit.batch import Batch
-from reknit.outcome import Code
+from reknit.outcome import Code, Reason
 from reknit.protocol.recovery.cache_inputs import AskRemote, RemoteAnswered, RemoteFound
 from reknit.protocol.replication.batch_expiry import EXPIRED_ON_THE_WAY, BatchExpiry
+from reknit.protocol.replication.gap import Gap
 from reknit.protocol.replication.replica_publisher import ReportLost, SendBatches
 from reknit.protocol.replication.replication import (
     AcceptAtSource,
     BatchesTaken,
+    ConfirmLoss,
     Effect,
     FailAtSource,
     Input,
+    LossTold,
     RejectAtSource,
     Replication,
     TargetDown,
     TargetUp,
 )
+from reknit.protocol.replication.told_losses import Loss
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 from tests.protocol.replication.batches import ANN, SERIES, bounds, made
 
@@ -159,3 +163,56 @@ def test_a_batch_expires_with_its_last_event_and_never_if_one_of_them_does_not()
     assert expiry.deadline(topics, 0.0) == 4.0
     assert [expiry.is_over(topics, now) for now in (3.9, 4.0)] == [False, True]
     assert bounds([topics]) == [(1, 3)]
+
+
+GONE = "nobody at tcp://source:7440 has it any more"
+
+
+def lost(start: int, stop: int) -> LossTold:
+    return LossTold(Loss(Gap(SERIES, start, stop)))
+
+
+def test_a_loss_is_reported_after_what_comes_before_it() -> None:
+    copy = Copy(made(1, 3), has_ttl=False)
+    assert copy.give(lost(3, 6)) == []
+    assert copy.give(Ack(ANN, 2)) == [AcceptAtSource([made(1, 3)]), ReportLost(SERIES, 3, 6, GONE)]
+    assert copy.give(Ack(ANN, 2)) == [], "reported once"
+    assert copy.give(Ack(ANN, 5)) == [ConfirmLoss(lost(3, 6).loss)]
+    assert copy.give(lost(8, 9)) == [ReportLost(SERIES, 8, 9, GONE)]
+
+
+def test_losses_of_a_source_are_reported_one_by_one_in_order() -> None:
+    copy = Copy(has_ttl=False)
+    assert copy.give(lost(3, 6), lost(8, 9)) == [ReportLost(SERIES, 3, 6, GONE)]
+    assert copy.give(lost(8, 9)) == [], "reported again by the source"
+    assert copy.give(Ack(ANN, 5)) == [ConfirmLoss(lost(3, 6).loss), ReportLost(SERIES, 8, 9, GONE)]
+    assert copy.give(Ack(ANN, 8), TargetDown(), TargetUp()) == [ConfirmLoss(lost(8, 9).loss)]
+
+
+def test_a_target_learns_whether_events_before_a_loss_may_still_come() -> None:
+    damaged = LossTold(Loss(Gap(SERIES, 5, 9), str(Reason.DAMAGED)))
+    assert Copy(has_ttl=False).give(damaged) == [ReportLost(SERIES, 5, 9, GONE, is_ahead=True)]
+
+
+def test_a_loss_is_reported_again_to_a_target_that_was_away() -> None:
+    copy = Copy(is_up=False, has_ttl=False)
+    assert copy.give(lost(1, 4)) == []
+    assert copy.give(TargetUp()) == [ReportLost(SERIES, 1, 4, GONE)]
+    assert copy.give(TargetDown(), TargetUp()) == [ReportLost(SERIES, 1, 4, GONE)]
+
+
+def test_what_a_target_misses_before_a_loss_is_recovered_first() -> None:
+    copy = Copy(has_ttl=False)
+    assert copy.give(lost(5, 9)) == [ReportLost(SERIES, 5, 9, GONE)]
+    [ask] = copy.give(Expect(ANN, 3))
+    assert isinstance(ask, AskRemote)
+    assert ask.ranges == [(3, 5)]
+    assert copy.give(RemoteFound(ask.search, [made(3, 5)])) == []
+    found = copy.give(RemoteAnswered(ask.search, ask.number, [(3, 5)], True))
+    assert found == [SendBatches([made(3, 5)])]
+    assert copy.give(Ack(ANN, 4)) == [AcceptAtSource([made(3, 5)]), ReportLost(SERIES, 5, 9, GONE)]
+
+
+def test_batches_behind_a_loss_are_sent_again_with_it() -> None:
+    copy = Copy(made(6, 8), has_ttl=False)
+    assert copy.give(lost(3, 6)) == [ReportLost(SERIES, 3, 6, GONE), SendBatches([made(6, 8)])]

@@ -20,6 +20,7 @@ class DeliveryQueue:
         self._batches: deque[Batch] = deque()
         self._is_paused = False
         self._wake: asyncio.Future[None] | None = None
+        self._is_woken = False
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -32,6 +33,9 @@ class DeliveryQueue:
     async def take(self) -> Batch:
         """The next batch."""
         while self._is_paused or not self._batches:
+            if self._is_woken:
+                self._is_woken = False
+                raise StopAsyncIteration
             if self.error is not None:
                 if isinstance(self.error, Closed):
                     raise StopAsyncIteration
@@ -39,6 +43,11 @@ class DeliveryQueue:
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         return self._batches.popleft()
+
+    def wake(self) -> None:
+        """The reader gets `StopAsyncIteration` once, if there is no batch."""
+        self._is_woken = True
+        resolve(self._wake)
 
     def pause(self, is_paused: bool) -> None:
         """The reader gets nothing for now, or goes on."""

@@ -53,6 +53,7 @@ class Subscription:
             is_cache=options.is_cache,
             zero_us=_zero_us(),
             takes_streams=options.streams,
+            confirms_losses=options.confirm_losses,
             queue=options.queue,
             process=environment.process_id(),
         )
@@ -232,6 +233,17 @@ class Subscription:
         while self._queue:
             taken.append(await self._take())
         return taken
+
+    def confirm_lost(self, report: machines.LossReport) -> None:
+        """A durable subscription without `confirm_losses` need not be told of this loss again."""
+        machine = self._driver.machine
+        if self._is_durable and isinstance(machine, machines.Subscriber):
+            machine.confirm_lost((report.topic, report.source), report.start, report.stop)
+            self._driver.perform()
+
+    def wake(self) -> None:
+        """Let `take_all` return, with an empty list if no batch has come."""
+        self._queue.wake()
 
     async def _take(self) -> Batch:
         batch = self._settlement.taken(await self._queue.take(), begins_streams=self._auto_accept)

@@ -27,6 +27,7 @@ from reknit.gateway.zenoh.session import ZenohSession, read_sample, zenoh_config
 from reknit.gateway.zenoh.threads import call
 from reknit.ledger import Series
 from reknit.node.api import GatewayNode
+from reknit.protocol.replication.gap import Gap
 from reknit.transport import memory
 from reknit.trust.rules import ANONYMOUS
 
@@ -128,8 +129,8 @@ class ZenohGateway:
 
     # -- on the event loop
 
-    def _on_gap(self, batch: Batch, seq: int) -> None:
-        self._inbound.on_gap(batch, seq)
+    def _on_gap(self, gap: Gap) -> None:
+        self._inbound.on_gap(gap)
 
     def _find(self, series: Series, start: int, stop: int) -> list[Batch]:
         """The batches of a series whose seqs, as far as Zenoh's 32 bits tell, are `[start, stop)`."""

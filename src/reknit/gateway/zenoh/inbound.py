@@ -14,6 +14,7 @@ from reknit.gateway.zenoh.session import ZenohSession
 from reknit.gateway.zenoh.threads import call
 from reknit.node.replication.local_publisher import LocalPublisher
 from reknit.protocol.publish.rate_quotas import RateQuotas
+from reknit.protocol.replication.gap import Gap
 from reknit.protocol.tunnel.topic_routes import is_routes
 from reknit.trust.gate import Gate
 from reknit.trust.rules import ANONYMOUS
@@ -84,30 +85,30 @@ class ZenohInbound:
         beyond = {key for key, count in counts.items() if self._quotas.publish(ANONYMOUS, key, count)}
         return [sample for sample in samples if sample.key not in beyond] if beyond else samples
 
-    def on_gap(self, batch: Batch, seq: int) -> None:
-        """The node misses `[seq, batch.first)`: ask the publisher's cache."""
-        if self._gaps.get(batch.source) != seq:
-            self._gaps[batch.source] = seq
-            task = asyncio.create_task(self._recover(batch, seq))
+    def on_gap(self, gap: Gap) -> None:
+        """The node misses events: ask the publisher's cache."""
+        _, source = gap.series
+        if self._gaps.get(source) != gap.start:
+            self._gaps[source] = gap.start
+            task = asyncio.create_task(self._recover(gap))
             self._recoveries.add(task)
             task.add_done_callback(self._recoveries.discard)
 
-    async def _recover(self, batch: Batch, seq: int) -> None:
-        known = self._numbering.origins.get(batch.source)
+    async def _recover(self, gap: Gap) -> None:
+        _, source = gap.series
+        known = self._numbering.origins.get(source)
         found: list[Batch] = []
         if known is not None:
             key, origin = known
-            numbers = f"{sn_of(seq)}..{sn_of(batch.first - 1)}"
+            numbers = f"{sn_of(gap.start)}..{sn_of(gap.stop - 1)}"
             selector = f"{key}/@adv/*/{origin.zid}/{origin.eid}/**?_anyke;_sn={numbers}"
             samples = await call(self._session.query, selector)
             found = [
-                one.cut(seq, batch.first)
+                one.cut(gap.start, gap.stop)
                 for one in self._numbering.batches(sorted(samples, key=lambda sample: sample.sn))
-                if one.source == batch.source and one.first < batch.first and seq < one.stop
+                if one.source == source and one.first < gap.stop and gap.start < one.stop
             ]
-        self.lost += self._publisher.fill(
-            batch, seq, found, "no node of the Zenoh network holds it any longer"
-        )
+        self.lost += self._publisher.fill(gap, found, "no node of the Zenoh network holds it any longer")
 
     async def close(self) -> None:
         """Cancel recoveries that have not ended."""

@@ -28,6 +28,7 @@ from reknit.protocol.replication.bridge_replication import (
     SourceUp,
     VisitedKnown,
 )
+from reknit.protocol.subscribe.inputs import LossReport
 from reknit.topic import Pattern, is_reserved
 from reknit.transport import memory
 from reknit.transport.connection import Handler
@@ -187,11 +188,28 @@ class Bridge:
             raise Refused(Code.INVALID_ARGUMENT, f"both ends are {source_node}")
         self._problem = ""
         self._replicator.feed(SourceUp(source_node))
-        wanted = session.subscribe(self._pattern.text, name=self._name, auto_accept=False, is_cache=True)
+        reported: list[LossReport] = []
+
+        def on_lost(report: LossReport) -> None:
+            reported.append(report)
+            wanted.wake()
+
+        wanted = session.subscribe(
+            self._pattern.text,
+            name=self._name,
+            auto_accept=False,
+            is_cache=True,
+            on_lost=on_lost,
+            confirm_losses=False,
+        )
+        self._replicator.confirm_lost = wanted.confirm_lost
         async with wanted as events:
             self._has_begun.set()
-            while batches := await events.take_all():
+            while (batches := await events.take_all()) or reported:
                 self._replicator.take(batches)
+                losses = reported.copy()
+                reported.clear()
+                self._replicator.report(losses)
                 await self._answer_question(session)
                 await self._replicator.room()
 

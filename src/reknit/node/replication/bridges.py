@@ -178,10 +178,12 @@ class Bridges:
 
     # -- bridges of other nodes
 
-    def skipped(self, skip: Skip) -> None:
-        """A bridge reports that events are lost where they come from: that is recorded here, too."""
-        if is_topic(skip.topic) and 0 < skip.start < skip.stop:
+    def skipped(self, skip: Skip) -> bool:
+        """A bridge reports that events are lost where they come from: that is recorded here, too, if it is valid."""
+        is_valid = is_topic(skip.topic) and 0 < skip.start < skip.stop
+        if is_valid:
             self._report_loss((skip.topic, skip.source), skip.start, skip.stop, skip.text)
+        return is_valid
 
 
 def _host_and_port(url: str) -> str:

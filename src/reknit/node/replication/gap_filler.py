@@ -12,10 +12,11 @@ from reknit.connection.remote_cache import RemoteCache
 from reknit.node.recovery.remote_replies import RemoteReplies
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache_inputs import AskRemote, Remote
+from reknit.protocol.replication.gap import Gap
 from reknit.protocol.replication.gap_recovery import GapRecovery
 
-Fill = Callable[[Batch, int, list[Batch], str], object]
-"""A gap before a batch, from a seq on, the batches that were found of it, and why the rest is lost."""
+Fill = Callable[[Gap, list[Batch], str], object]
+"""A gap, the batches that were found of it, and why the rest is lost."""
 
 
 class GapFiller:
@@ -34,9 +35,9 @@ class GapFiller:
         self._timer.cancel()
         await self._cache.close()
 
-    def recover(self, batch: Batch, seq: int) -> None:
-        """The other node delivered `[seq, batch.first)` before, and does not deliver it again: request it."""
-        self._machine.recover(batch, seq, self._now())
+    def recover(self, gap: Gap) -> None:
+        """The other node delivered these events before, and does not deliver them again: request them."""
+        self._machine.recover(gap, self._now())
         self._perform()
 
     def _reply(self, message: Remote, url: Peer) -> None:
@@ -54,7 +55,7 @@ class GapFiller:
                 ask = (effect.number, effect.series, effect.ranges, effect.bytes_max)
                 self._cache.recover(replies, *ask, deep=True)
             else:
-                self._fill(effect.batch, effect.seq, effect.found, self._machine.text)
+                self._fill(effect.gap, effect.found, self._machine.text)
         due = self._machine.next_deadline()
         if due is not None:
             self._timer.set(due, self._now())

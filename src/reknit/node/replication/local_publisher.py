@@ -16,6 +16,7 @@ from reknit.config import Config
 from reknit.ledger import Series
 from reknit.node.replication.target_connection import TargetConnection
 from reknit.protocol.recovery.loss_reports import TEXT
+from reknit.protocol.replication.gap import Gap
 from reknit.protocol.replication.replica_publisher import (
     BatchesRefused,
     BatchesStored,
@@ -33,8 +34,8 @@ log = logging.getLogger("reknit.node")
 
 OnDurable = Callable[[Batch], None]
 """The node has the batch in its journal."""
-OnGap = Callable[[Batch, int], None]
-"""The node expects `[seq, batch.first)` first, which the publisher does not have."""
+OnGap = Callable[[Gap], None]
+"""The node expects events first that the publisher does not have."""
 OnRefused = Callable[[Batch, int, str], None]
 """Called when the node permanently refuses a batch, with a google.rpc code and a text."""
 
@@ -106,12 +107,12 @@ class LocalPublisher:
         self._machine.put_before(batches)
         self._perform()
 
-    def fill(self, batch: Batch, seq: int, found: list[Batch], text: str = TEXT) -> int:
-        """Fill the gap `[seq, batch.first)` with the batches that were found.
+    def fill(self, gap: Gap, found: list[Batch], text: str = TEXT) -> int:
+        """Fill a gap with the batches that were found.
 
         Events that are missing before the first of them are lost. Returns how many.
         """
-        lost = self._machine.fill(batch, seq, found, text)
+        lost = self._machine.fill(gap, found, text)
         self._perform()
         return lost
 
@@ -134,8 +135,8 @@ class LocalPublisher:
                 case BatchesRefused(source=source, batches=batches, code=code, text=text):
                     log.error("the node refuses events of %s: %s", source.hex(), text)
                     self._refuse(batches, code, text)
-                case GapFound(batch=batch, seq=seq):
-                    self._on_gap(batch, seq)
+                case GapFound(gap=gap):
+                    self._on_gap(gap)
                 case ReportLost(series=series, start=start, stop=stop, text=text):
                     self._report_loss(series, start, stop, text)
                 case _:
@@ -151,8 +152,8 @@ class LocalPublisher:
             if self._on_refused is not None:
                 self._on_refused(batch, code, text)
 
-    def _skip(self, batch: Batch, seq: int) -> None:
-        self.fill(batch, seq, [])
+    def _skip(self, gap: Gap) -> None:
+        self.fill(gap, [])
 
     # -- the connection's side
 

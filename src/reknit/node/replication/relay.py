@@ -19,6 +19,7 @@ from reknit.node.replication.replicator import Replicator, Runner
 from reknit.node.replication.visited_nodes import VisitedReports
 from reknit.protocol.replication.batch_expiry import BatchExpiry
 from reknit.protocol.replication.replication import Replication
+from reknit.protocol.subscribe.inputs import LossReport
 from reknit.topic import Pattern
 from reknit.transport.connection import Handler
 from reknit.transport.tcp import parse_url
@@ -114,12 +115,29 @@ class Relay:
     async def _copy(self) -> None:
         config = self._config
         session = self._connect(self.url, config=config, token=own_token(config.security), wait_s=RETRY_S)
+        reported: list[LossReport] = []
+
+        def on_lost(report: LossReport) -> None:
+            reported.append(report)
+            wanted.wake()
+
         async with session:
             wanted = session.subscribe(
-                self.pattern.text, name=self._name, history=True, auto_accept=False, is_cache=True
+                self.pattern.text,
+                name=self._name,
+                history=True,
+                auto_accept=False,
+                is_cache=True,
+                on_lost=on_lost,
+                confirm_losses=False,
             )
+            self._replicator.confirm_lost = wanted.confirm_lost
             async with wanted as events:
-                while batches := await events.take_all():
-                    await self._visited.tell(session, [batch.source for batch in batches])
+                while (batches := await events.take_all()) or reported:
+                    losses = reported.copy()
+                    reported.clear()
+                    sources = [batch.source for batch in batches] + [loss.source for loss in losses]
+                    await self._visited.tell(session, sources)
                     self._replicator.take(batches)
+                    self._replicator.report(losses)
                     await self._replicator.room()

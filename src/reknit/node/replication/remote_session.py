@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.connection.node_connection import NodeConnection
+from reknit.protocol.subscribe.inputs import LossReport
+
+OnLost = Callable[[LossReport], None]
 
 
 class RemoteEvents(Protocol):
@@ -18,6 +22,12 @@ class RemoteEvents(Protocol):
 
     async def take_all(self) -> list[Batch]:
         """Every batch that has arrived, once there is one; none at the end."""
+
+    def confirm_lost(self, report: LossReport) -> None:
+        """Be told of this loss no more."""
+
+    def wake(self) -> None:
+        """Let `take_all` return, even if none has arrived."""
 
     async def forget(self) -> None:
         """Delete the durable subscription."""
@@ -46,6 +56,8 @@ class RemoteSession(Protocol):
         history: bool = False,
         auto_accept: bool = True,
         is_cache: bool = False,
+        on_lost: OnLost | None = None,
+        confirm_losses: bool = True,
     ) -> RemoteEvents:
         """Events that match the pattern, for a durable subscriber."""
 

@@ -16,20 +16,25 @@ from reknit.config import Config
 from reknit.connection.remote_cache import RemoteCache
 from reknit.node.core.core import Core
 from reknit.node.recovery.remote_replies import RemoteReplies
+from reknit.node.replication.remote_session import OnLost
 from reknit.node.replication.target_connection import TargetConnection
-from reknit.protocol.machine import JOURNAL, Peer
+from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache_inputs import AskRemote, Remote
-from reknit.protocol.recovery.loss_reports import NeverArrives
 from reknit.protocol.replication.bridge_replication import AskVisited, Effect, Input, SendToTarget
+from reknit.protocol.replication.gap import Gap
 from reknit.protocol.replication.replica_publisher import ReplicaPublisher, ReportLost, SendBatches
 from reknit.protocol.replication.replication import (
     AcceptAtSource,
     BatchesTaken,
+    ConfirmLoss,
     FailAtSource,
+    LossTold,
     RejectAtSource,
     TargetDown,
     TargetUp,
 )
+from reknit.protocol.replication.told_losses import Loss
+from reknit.protocol.subscribe.inputs import LossReport
 from reknit.transport.connection import Handler
 from reknit.wire.codec import Frames, Item
 from reknit.wire.links import Skip, Via
@@ -90,13 +95,14 @@ class Replicator:
         self._machine = machine
         self._name = name
         self._runner = runner
-        self._is_local = handler is not None
         self._target = TargetConnection(target_url, name, self, config=config, handler=handler)
         self._cache = RemoteCache(source_url, name, config, token)
         self._now = asyncio.get_running_loop().time
         self._effects: list[Effect] = []
         self._room = asyncio.Event()
         self._room.set()
+        self.confirm_lost: OnLost = lambda report: None
+        """Confirms a loss at the source, which reports it again whenever it is connected until then."""
         self.question: AskVisited | None = None
         """What the source has to be asked before more is taken."""
         self._key = f"{name} of {source_url}"
@@ -122,6 +128,12 @@ class Replicator:
     def take(self, batches: list[Batch]) -> None:
         """The source delivered these."""
         self.feed(BatchesTaken(batches))
+
+    def report(self, reports: list[LossReport]) -> None:
+        """The source reported these losses, after what it delivered before."""
+        for report in reports:
+            gap = Gap((report.topic, report.source), report.start, report.stop)
+            self.feed(LossTold(Loss(gap, report.reason)))
 
     def tell(self, via: Via) -> None:
         """Tell the target which nodes a source has passed, before its batches."""
@@ -212,12 +224,11 @@ class Replicator:
             case AskRemote(search=search):
                 ask = (effect.number, effect.series, effect.ranges, effect.bytes_max)
                 self._cache.recover(RemoteReplies(search, self._reply), *ask, deep=True)
-            case ReportLost(series=series, start=start, stop=stop, text=text):
-                if self._is_local:
-                    lost = NeverArrives(series, start, stop, text)
-                    self._runner.core.recovery.receive(lost, JOURNAL, now)
-                else:
-                    self._target.send(Skip(*series, start, stop, text))
+            case ReportLost(series=series, start=start, stop=stop, text=text, is_ahead=is_ahead):
+                self._target.send(Skip(*series, start, stop, text, is_ahead))
+            case ConfirmLoss(loss=loss):
+                gap = loss.gap
+                self.confirm_lost(LossReport(*gap.series, gap.start, gap.stop, loss.reason))
             case AskVisited():
                 self.question = effect
             case _:

@@ -31,16 +31,16 @@ from reknit.protocol.recovery.cache_inputs import (
     RemoteUnreachable,
 )
 from reknit.protocol.recovery.search import AskCache, Search, SearchSettings
+from reknit.protocol.replication.gap import Gap
 from reknit.seqset import SeqSet
 
 FOR_EVER: Final = float("inf")
 
 
 class FillGap(msgspec.Struct, frozen=True):
-    """`found` are the next events of a gap `[seq, batch.first)`. Those before them are lost; if it is empty, all are."""
+    """`found` are the next events of a gap. Those before them are lost; if it is empty, all are."""
 
-    batch: Batch
-    seq: int
+    gap: Gap
     found: list[Batch]
 
 
@@ -50,20 +50,17 @@ Effect = AskRemote | FillGap
 
 @dataclass(slots=True)
 class OpenGap:
-    """`[seq, batch.first)` is missing at the target."""
+    """`[seq, stop)` of a series is missing at the target."""
 
-    batch: Batch
+    series: Series
     seq: int
+    stop: int
     search: Search
     is_expected: bool = True
     """Whether the target expects `seq` next: it has taken what was filled in before."""
     found: list[Batch] = field(default_factory=list)
     """In seq order."""
     missing: SeqSet = field(default_factory=SeqSet)
-
-    @property
-    def series(self) -> Series:
-        return self.batch.topic, self.batch.source
 
     def add(self, batches: list[Batch]) -> None:
         """Keep the events that are searched for."""
@@ -85,7 +82,7 @@ class OpenGap:
                 break
             taken.append(batch)
         del self.found[: len(taken)]
-        return taken if taken or start >= self.batch.first else None
+        return taken if taken or start >= self.stop else None
 
 
 class GapRecovery:
@@ -104,24 +101,28 @@ class GapRecovery:
         """Why events are lost."""
         return f"nobody at {self._url} has it any more"
 
-    def recover(self, batch: Batch, seq: int, now: float) -> None:
-        """The target expects `[seq, batch.first)`."""
-        number = self._by_series.get((batch.topic, batch.source), 0)
+    def is_open(self, series: Series) -> bool:
+        """Whether a gap of this series is being filled."""
+        return series in self._by_series
+
+    def recover(self, found: Gap, now: float) -> None:
+        """The target misses events."""
+        number = self._by_series.get(found.series, 0)
         gap = self._gaps.get(number)
-        if gap is None or gap.batch is not batch or seq != gap.seq:
+        if gap is None or (gap.seq, gap.stop) != (found.start, found.stop):
             self._forget(number)
-            number, gap = self._open(batch, seq, now)
+            number, gap = self._open(found, now)
         gap.is_expected = True
         if gap.search.pause(False):
             gap.search.resume(now)
         self._advance(number, gap)
 
-    def _open(self, batch: Batch, seq: int, now: float) -> tuple[int, OpenGap]:
+    def _open(self, found: Gap, now: float) -> tuple[int, OpenGap]:
         self._count += 1
-        gap = OpenGap(batch, seq, Search([self._url], self._settings))
+        gap = OpenGap(found.series, found.start, found.stop, Search([self._url], self._settings))
         self._gaps[self._count] = gap
         self._by_series[gap.series] = self._count
-        gap.search.want(gap.series, seq, batch.first, now)
+        gap.search.want(gap.series, gap.seq, gap.stop, now)
         return self._count, gap
 
     def _forget(self, number: int) -> None:
@@ -161,9 +162,9 @@ class GapRecovery:
         found = gap.take()
         if found is None:
             return
-        self._effects.append(FillGap(gap.batch, gap.seq, found))
-        gap.seq, gap.is_expected = found[-1].stop if found else gap.batch.first, False
-        if gap.seq >= gap.batch.first:
+        self._effects.append(FillGap(Gap(gap.series, gap.seq, gap.stop), found))
+        gap.seq, gap.is_expected = found[-1].stop if found else gap.stop, False
+        if gap.seq >= gap.stop:
             self._forget(number)
         else:
             gap.search.pause(True)

@@ -24,6 +24,7 @@ from reknit.ledger import Series
 from reknit.outcome import Code
 from reknit.protocol.machine import Machine, Peer
 from reknit.protocol.recovery.loss_reports import TEXT
+from reknit.protocol.replication.gap import Gap
 from reknit.protocol.replication.unacked_batches import UnackedBatches
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 
@@ -52,10 +53,9 @@ class BatchesRefused(msgspec.Struct, frozen=True):
 
 
 class GapFound(msgspec.Struct, frozen=True):
-    """The node expects `[seq, batch.first)` first, which is not here."""
+    """The node expects events first that are not here."""
 
-    batch: Batch
-    seq: int
+    gap: Gap
 
 
 class ReportLost(msgspec.Struct, frozen=True):
@@ -65,6 +65,8 @@ class ReportLost(msgspec.Struct, frozen=True):
     start: int
     stop: int
     text: str
+    is_ahead: bool = False
+    """Whether events before them may still come."""
 
 
 Input = Ack | Expect | Refuse | Hold | Go
@@ -103,6 +105,10 @@ class ReplicaPublisher:
         """The batches that are not known to be durable."""
         return list(self._unacked)
 
+    def waits_before(self, source: bytes, seq: int) -> bool:
+        """Whether batches of a source that begin before `seq` are not known to be durable."""
+        return any(batch.first < seq for batch in self._unacked.of(source))
+
     def unacked_sources(self) -> list[bytes]:
         """The sources with batches that are not known to be durable."""
         return self._unacked.sources()
@@ -122,19 +128,21 @@ class ReplicaPublisher:
             self._unacked.sort(source)
             self._send(self._unacked.of(source))  # also to a node that asked to wait: it expects them
 
-    def fill(self, batch: Batch, seq: int, found: list[Batch], text: str = TEXT) -> int:
-        """Fill the gap `[seq, batch.first)` with the batches that were found.
+    def fill(self, gap: Gap, found: list[Batch], text: str = TEXT) -> int:
+        """Fill a gap with the batches that were found.
 
         Events that are missing before the first of them are lost. Returns how many.
         """
-        first = found[0].first if found else batch.first
-        self.skip((batch.topic, batch.source), seq, first, found, text)
-        return max(first - seq, 0)
+        first = found[0].first if found else gap.stop
+        self.skip(gap.series, gap.start, first, found, text)
+        return max(first - gap.start, 0)
 
-    def skip(self, series: Series, start: int, stop: int, found: list[Batch], text: str) -> None:
+    def skip(
+        self, series: Series, start: int, stop: int, found: list[Batch], text: str, is_ahead: bool = False
+    ) -> None:
         """The node expects `[start, stop)`, which will never arrive: it continues with the batches that were found."""
         if start < stop:
-            self._effects.append(ReportLost(series, start, stop, text))
+            self._effects.append(ReportLost(series, start, stop, text, is_ahead))
         if found:
             self.put_before(found)
         else:
@@ -199,7 +207,8 @@ class ReplicaPublisher:
         if wanted and wanted[0].first <= seq:
             self._send(wanted)
         elif wanted:
-            self._effects.append(GapFound(wanted[0], seq))
+            first = wanted[0]
+            self._effects.append(GapFound(Gap((first.topic, source), seq, first.first)))
 
     def tick(self, now: float) -> None:
         """Nothing has a deadline."""

@@ -5,6 +5,7 @@
     Refuse                  RejectAtSource
     Expect                  SendBatches; or AskRemote, for what the source delivered before and does not deliver again
     Remote…                 the source's answers: SendBatches, or ReportLost for what nobody has
+    LossTold                ReportLost, when everything before it is durable at the target; ConfirmLoss when that is
     TargetDown, Hold        batches wait; one whose ttl runs out before it was sent: FailAtSource
     TargetUp, Go            everything that is not durable at the target is sent (again)
 
@@ -29,7 +30,9 @@ from reknit.protocol.recovery.cache_inputs import (
     RemoteListed,
     RemoteUnreachable,
 )
+from reknit.protocol.replication import gap_recovery, replica_publisher
 from reknit.protocol.replication.batch_expiry import EXPIRED_ON_THE_WAY, BatchExpiry
+from reknit.protocol.replication.gap import Gap
 from reknit.protocol.replication.gap_recovery import FillGap, GapRecovery
 from reknit.protocol.replication.replica_publisher import (
     BatchesRefused,
@@ -39,6 +42,7 @@ from reknit.protocol.replication.replica_publisher import (
     ReportLost,
     SendBatches,
 )
+from reknit.protocol.replication.told_losses import Loss, ToldLosses
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 
 
@@ -46,6 +50,12 @@ class BatchesTaken(msgspec.Struct, frozen=True):
     """The source delivered these batches."""
 
     batches: list[Batch]
+
+
+class LossTold(msgspec.Struct, frozen=True):
+    """The source reported that events are lost, after the batches that it delivered before."""
+
+    loss: Loss
 
 
 class TargetUp(msgspec.Struct, frozen=True):
@@ -56,6 +66,12 @@ class TargetUp(msgspec.Struct, frozen=True):
 
 class TargetDown(msgspec.Struct, frozen=True):
     """The target is away."""
+
+
+class ConfirmLoss(msgspec.Struct, frozen=True):
+    """The source need not report this loss again."""
+
+    loss: Loss
 
 
 class AcceptAtSource(msgspec.Struct, frozen=True):
@@ -81,8 +97,8 @@ class FailAtSource(msgspec.Struct, frozen=True):
 
 
 FromTarget = Ack | Expect | Refuse | Hold | Go
-Input = BatchesTaken | TargetUp | TargetDown | FromTarget | Remote
-Effect = SendBatches | ReportLost | AskRemote | AcceptAtSource | RejectAtSource | FailAtSource
+Input = BatchesTaken | LossTold | TargetUp | TargetDown | FromTarget | Remote
+Effect = SendBatches | ReportLost | AskRemote | ConfirmLoss | AcceptAtSource | RejectAtSource | FailAtSource
 
 
 class Replication:
@@ -102,6 +118,7 @@ class Replication:
         self.events = 0
         """How many events are durable at the target."""
         self._gaps = GapRecovery(url, timeout_s=timeout_s, bytes_max=ask_bytes_max)
+        self._losses = ToldLosses()
         self._expiry = expiry
         self._unsent: list[tuple[float, Batch]] = []
         """(deadline, batch) of those that were never sent."""
@@ -114,13 +131,22 @@ class Replication:
         match message:
             case BatchesTaken(batches=batches):
                 self._put(batches, now)
+            case LossTold(loss=loss):
+                self._losses.add(loss)
             case TargetUp():
                 self._send_all(now)
             case TargetDown():
                 self.publisher.hold()
+                self._losses.tell_all_again()
             case Go():
                 self._send_all(now)
-            case Ack() | Expect() | Refuse() | Hold():
+            case Ack(source=source, seq=seq):
+                self.publisher.receive(message, peer, now)
+                self.confirm(self._losses.recorded(source, seq))
+            case Expect(source=source, seq=seq):
+                self.publisher.receive(message, peer, now)
+                self._recover_before_loss(source, seq, now)
+            case Refuse() | Hold():
                 self.publisher.receive(message, peer, now)
             case RemoteFound() | RemoteAnswered() | RemoteListed() | RemoteUnreachable():
                 self._gaps.receive(message, peer, now)
@@ -157,6 +183,10 @@ class Replication:
         if batches:
             self._effects.append(RejectAtSource(batches, code, text))
 
+    def confirm(self, losses: list[Loss]) -> None:
+        """The target knows of these, or need not."""
+        self._effects += [ConfirmLoss(loss) for loss in losses]
+
     def _put(self, batches: list[Batch], now: float) -> None:
         if self._expiry is not None and self.publisher.is_held:
             rows = [(self._expiry.deadline(batch, now), batch) for batch in batches]
@@ -176,7 +206,7 @@ class Replication:
             self._effects.append(FailAtSource(gone, Code.DEADLINE_EXCEEDED, EXPIRED_ON_THE_WAY))
 
     def _run(self, now: float) -> None:
-        while effects := [*self.publisher.take_effects(), *self._gaps.take_effects()]:
+        while effects := self._next_effects():
             for effect in effects:
                 match effect:
                     case SendBatches() | ReportLost() | AskRemote():
@@ -186,26 +216,50 @@ class Replication:
                         self.accept(batches)
                     case BatchesRefused(batches=batches, code=code, text=text):
                         self.reject(batches, code, text)
-                    case GapFound(batch=batch, seq=seq):
-                        self._gaps.recover(batch, seq, now)
+                    case GapFound(gap=gap):
+                        self._gaps.recover(gap, now)
                     case FillGap():
                         self._fill(effect, now)
                     case _:
                         assert_never(effect)
 
-    def _fill(self, gap: FillGap, now: float) -> None:
+    def _next_effects(self) -> list[replica_publisher.Effect | gap_recovery.Effect]:
+        effects = [*self.publisher.take_effects(), *self._gaps.take_effects()]
+        if not effects:
+            self._tell_losses()
+            effects = [*self.publisher.take_effects()]
+        return effects
+
+    def _tell_losses(self) -> None:
+        """Tell the target of losses that come next: it would not take anything before them any more."""
+        if not self._losses or self.publisher.is_held:
+            return
+        for loss in self._losses.untold():
+            series, start, stop = loss.gap.series, loss.gap.start, loss.gap.stop
+            is_next = not self.publisher.waits_before(series[1], start)
+            if is_next and not self._gaps.is_open(series):
+                self._losses.tell(series[1])
+                self.publisher.skip(series, start, stop, [], self._gaps.text, loss.is_ahead)
+
+    def _recover_before_loss(self, source: bytes, seq: int, now: float) -> None:
+        """The target, which was told of a loss, misses events before it that it had before, or that came another way."""
+        loss = self._losses.first(source)
+        if loss is not None and seq < loss.gap.start and source not in self.publisher.unacked_sources():
+            self._losses.tell_again(source)
+            self._gaps.recover(Gap(loss.gap.series, seq, loss.gap.start), now)
+
+    def _fill(self, fill: FillGap, now: float) -> None:
         """What was found and is past its ttl is not copied: the target continues after it."""
         expiry = self._expiry
         if expiry is None:
-            self.publisher.fill(gap.batch, gap.seq, gap.found, self._gaps.text)
+            self.publisher.fill(fill.gap, fill.found, self._gaps.text)
             return
-        over = list(takewhile(lambda batch: expiry.is_over(batch, now), gap.found))
-        rest = list(takewhile(lambda batch: not expiry.is_over(batch, now), gap.found[len(over) :]))
+        over = list(takewhile(lambda batch: expiry.is_over(batch, now), fill.found))
+        rest = list(takewhile(lambda batch: not expiry.is_over(batch, now), fill.found[len(over) :]))
         if over:
-            series = (gap.batch.topic, gap.batch.source)
-            self.publisher.skip(series, gap.seq, over[-1].stop, rest, EXPIRED_ON_THE_WAY)
+            self.publisher.skip(fill.gap.series, fill.gap.start, over[-1].stop, rest, EXPIRED_ON_THE_WAY)
         else:
-            self.publisher.fill(gap.batch, gap.seq, rest, self._gaps.text)
+            self.publisher.fill(fill.gap, rest, self._gaps.text)
 
 
 _MACHINE: type[Machine[Input, Effect]] = Replication

@@ -29,6 +29,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     credit_bytes: int = 8 << 20
     is_cache: bool = False
     takes_streams: bool = False
+    confirms_losses: bool = True
+    """Whether a durable subscriber confirms a loss when it is told of it, and not when the application says so."""
     queue: str = ""
     """The queue of which it is a member."""
     process: bytes = b""

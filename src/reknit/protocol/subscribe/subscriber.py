@@ -79,6 +79,7 @@ class Subscriber:
         is_cache: bool = False,
         zero_us: int = 0,
         takes_streams: bool = False,
+        confirms_losses: bool = True,
         queue: str = "",
         process: bytes = b"",
     ) -> None:
@@ -87,7 +88,7 @@ class Subscriber:
         self.pattern = pattern
         self.name = name
         options = SubscriptionOptions(
-            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, queue, process
+            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, confirms_losses, queue, process
         )
         self.node = NodeSubscription(options)
         self._resume_point = ResumePoint(start)
@@ -340,9 +341,13 @@ class Subscriber:
             self._progress.miss(series, stop, reason)
             self._recovery.miss(series, start, stop, now)
             self._recover()
-        if self.name:
-            self.node.outcomes.note_lost(series, start, stop)
-            self.flush()
+        if self.name and self.node.options.confirms_losses:
+            self.confirm_lost(series, start, stop)
+
+    def confirm_lost(self, series: Series, start: int, stop: int) -> None:
+        """Tell the node that it need not tell a durable subscriber of this loss again."""
+        self.node.outcomes.note_lost(series, start, stop)
+        self.flush()
 
     def _recover(self) -> None:
         """Perform the effects of recovery, in order."""

@@ -92,4 +92,12 @@ MUTANTS: Final = (
         new='        """There is room again for the events."""\n        self._is_paused = False',
         breaks="a search that was paused goes on",
     ),
+    Mutant(
+        name="relay-keeps-losses-to-itself",
+        module="reknit.node.replication.relay",
+        old="                    self._replicator.report(losses)\n",
+        new="",
+        breaks="a loss that a relay is told of is told at its target",
+        simulation="fabric",
+    ),
 )

@@ -1,6 +1,6 @@
 """Families of plans for whole fabrics: each makes one situation that independent fields hardly ever meet.
 
-Three of ten seeds belong to a family. Each has a random generator of its own, so that all other seeds keep their plans.
+A third of all seeds belong to a family. Each has a random generator of its own: all other seeds keep their plans.
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ QUIET: Final[dict[str, Any]] = {
 """No faults but those of the family."""
 
 
+def no_family(rng: Random) -> dict[str, Any]:
+    """Independent fields."""
+    return {}
+
+
 def weak_receivers(rng: Random) -> dict[str, Any]:
     """Nodes lose their power while they store what a neighbour sends, on slow disks."""
     return {
@@ -112,6 +117,38 @@ def long_absence(rng: Random) -> dict[str, Any]:
         "down_s_max": 8.0,
         "outage_rate": rng.choice((0.15, 0.0)),
         "heal_s": 0.5,
+    }
+
+
+def outages(rng: Random) -> dict[str, Any]:
+    """All nodes are away at once, again and again: what they know of each other is what they wrote down."""
+    return {**long_absence(rng), "outage_rate": 0.3}
+
+
+def short_memories(rng: Random) -> dict[str, Any]:
+    """Nodes keep events for a moment, and those that copy them are away for longer."""
+    return {
+        **QUIET,
+        "nodes": 1,
+        "run_s": rng.uniform(4.0, 8.0),
+        "publishers": 4,
+        "lasting_share": 1.0,
+        "put_rate": 2.0,
+        "burst_max": 20,
+        "payload_bytes_max": 2000,
+        "durables": 1,
+        "ephemerals": 0,
+        "segment_bytes": 4096,
+        "retain_bytes_max": 20_000,
+        "retain_s_max": rng.choice((0.0, 1.0)),
+        "protects_unsettled": False,
+        "feeds": tuple(rng.choice(("relay", "push", "pull")) for _ in range(2)),
+        "reset_rate": 0.3,
+        "cut_rate": 0.6,
+        "cut_s_max": 6.0,
+        "one_way_share": 0.2,
+        "crash_rate": rng.choice((0.0, 0.2)),
+        "down_s_max": 6.0,
     }
 
 
@@ -264,6 +301,7 @@ Family = Callable[[Random], dict[str, Any]]
 FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     6: (weak_receivers, spare_lines, long_absence, deaf_senders),
     7: (tenants, visits, calls, amqp_visits),
+    9: (short_memories, outages, no_family, no_family),
 }
 """By the last digit of their seeds."""
 SHARED_EVERY: Final = 17
