@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,17 @@ from typing import Any
 import pytest
 
 from reknit.batch import Batch
+from reknit.outcome import FinalOutcome
 from reknit.processes.process import Process
-from reknit.seqset import SeqSet
+from reknit.records import OutcomeRow, Outcomes
+from reknit.seqset import Range, SeqSet
 from reknit.store.disk import DiskJournal
 from reknit.testing.chaos.checks import findings
+from reknit.testing.chaos.damage import Damage
 from reknit.testing.chaos.fabric import Fabric, Publisher, Subscriber
 from reknit.testing.chaos.machine import Machine
 from reknit.testing.chaos.nodes import ChaosNode
-from reknit.testing.chaos.observation import Observation, unreadable_events
+from reknit.testing.chaos.observation import Observation
 from reknit.testing.chaos.record import Published, Received, RecordFile
 
 MACHINE = Machine(False, False, False, frozenset())
@@ -128,20 +132,26 @@ def damaged(folder: Path) -> Observation:
     return seen
 
 
-def damage(folder: Path) -> ChaosNode:
-    """A node whose journal has five batches, of which the second and the third are damaged."""
+def damage(folder: Path, outcomes: Sequence[Range] = ()) -> ChaosNode:
+    """A node whose journal has five batches, of which the second and the third are damaged, or these outcomes."""
     node = ChaosNode(folder, "n1", control=None)
     with closing(DiskJournal(node.data)) as journal:
         for first in range(1, 11, 2):
             batch = Batch.build(SOURCE, "chaos/p1/in", first, [b"x" * 50, b"y" * 50], time_us=1)
             journal.stage(batch.data, [batch.head])
             journal.commit()
+        for start, stop in outcomes:
+            row = OutcomeRow("chaos/p1/in", SOURCE, start, stop, FinalOutcome.ACCEPTED)
+            journal.stage_record(Outcomes("s1", [row]))
+        journal.commit()
+    node.damaged_segments = 2
+    if outcomes:
+        return node
     [log] = node.data.glob("log/*.log")
     data = bytearray(log.read_bytes())
     for at in (len(data) * 3 // 10, len(data) // 2):
         data[at] ^= 0x5A
     log.write_bytes(data)
-    node.damaged_segments = 2
     return node
 
 
@@ -152,9 +162,27 @@ def test_a_problem_of_the_audit_is_found(tmp_path: Path) -> None:
 def test_events_that_ended_before_their_journal_was_damaged_are_no_finding(tmp_path: Path) -> None:
     seen = damaged(tmp_path)
     seen.fabric.nodes["n1"] = damage(tmp_path)
-    assert unreadable_events(seen.fabric.nodes["n1"].data) == {
+    assert Damage(seen.fabric.nodes["n1"].data).events == {
         ("chaos/p1/in", SOURCE): SeqSet.from_ranges([(3, 7)])
     }
     assert findings(seen) == []
     seen.audit["problems"][0]["stop"] = 8  # type: ignore[index]
+    assert names(seen) == {"audit_agrees_with_ledgers"}
+
+
+def test_outcomes_whose_record_was_damaged_are_no_finding(tmp_path: Path) -> None:
+    seen = damaged(tmp_path)
+    assert seen.audit is not None
+    seen.audit["rows"][0] |= {"published": 10, "accepted": 6, "in_flight": 4}
+    assert names(seen) == {"audit_agrees_with_ledgers"}
+    seen.fabric.nodes["n1"] = damage(tmp_path, outcomes=[(1, 3), (7, 11)])
+    assert findings(seen) == []
+
+
+def test_an_outcome_that_the_pipeline_missed_is_found(tmp_path: Path) -> None:
+    seen = damaged(tmp_path)
+    assert seen.audit is not None
+    seen.audit["rows"][0] |= {"published": 10, "accepted": 6, "in_flight": 4}
+    seen.audit["problems"][0] |= {"start": 7, "stop": 11}
+    seen.fabric.nodes["n1"] = damage(tmp_path, outcomes=[(1, 3), (7, 11)])
     assert names(seen) == {"audit_agrees_with_ledgers"}

@@ -12,6 +12,9 @@ from reknit.testing.chaos.injector import tail
 from reknit.testing.chaos.observation import LEDGER_COLUMNS, Observation, Row
 from reknit.testing.chaos.record import Published, Received
 
+Key = tuple[str, str, str]
+"""A node, a subscriber and a topic."""
+ENDS: Final = ("accepted", "dead_lettered", "lost")
 RANGES_MAX = 5
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -122,20 +125,11 @@ def accepted_orders_were_accepted(seen: Observation) -> Iterator[str]:
 def audit_agrees_with_ledgers(seen: Observation) -> Iterator[str]:
     """The pipeline's audit balances, and has the rows of the nodes' ledgers.
 
-    Its problems are those of events that ended before their part of a journal was damaged, and are no longer there.
+    Its problems are those of a damaged journal: events or outcomes that the pipeline had not captured are gone from it.
     """
     if seen.audit is None:
         return
-    damaged: Counter[tuple[str, str, str]] = Counter()
-    problems: list[Row] = []
-    for problem in seen.audit["problems"]:
-        series = (problem["topic"], bytes.fromhex(problem["source"]))
-        unreadable = seen.unreadable(problem["node"]).get(series, SeqSet())
-        if unreadable.missing(problem["start"], problem["stop"]):
-            problems.append(problem)
-        else:
-            key = (problem["node"], problem["subscriber"], problem["topic"])
-            damaged[key] += problem["stop"] - problem["start"]
+    events, outcomes, problems = _explained(seen)
     for problem in problems[:RANGES_MAX]:
         yield f"the audit finds a problem: {problem}"
     rows = {(row["node"], row["subscriber"], row["topic"]): row for row in seen.audit["rows"]}
@@ -144,9 +138,28 @@ def audit_agrees_with_ledgers(seen: Observation) -> Iterator[str]:
             continue
         audited = rows.get(key, dict.fromkeys(LEDGER_COLUMNS, 0))
         there, here = ({name: one[name] for name in LEDGER_COLUMNS} for one in (audited, row))
-        there["published"] += damaged[key]
-        if there != here:
-            yield f"{' '.join(key)}: the audit has {there}, and the ledger {here}"
+        there["published"] += events[key]
+        there["in_flight"] -= outcomes[key]
+        ended = sum(here[name] - there[name] for name in ENDS)
+        compared = ("published", "in_flight") if outcomes[key] else LEDGER_COLUMNS
+        if ended != outcomes[key] or any(there[name] != here[name] for name in compared):
+            yield f"{' '.join(key)}: the audit has {audited}, and the ledger {here}"
+
+
+def _explained(seen: Observation) -> tuple[Counter[Key], Counter[Key], list[Row]]:
+    """The events and the outcomes of each row that damage took, and the problems that it does not explain."""
+    events, outcomes = Counter[Key](), Counter[Key]()
+    problems: list[Row] = []
+    for problem in seen.audit["problems"] if seen.audit is not None else ():
+        key, damage = (problem["node"], problem["subscriber"], problem["topic"]), seen.damage(problem["node"])
+        size = problem["stop"] - problem["start"]
+        if damage is not None and damage.lost_events(problem) == size:
+            events[key] += size
+        elif damage is not None and damage.lost_outcomes(problem) == size:
+            outcomes[key] += size
+        else:
+            problems.append(problem)
+    return events, outcomes, problems
 
 
 def tables_have_every_event(seen: Observation) -> Iterator[str]:

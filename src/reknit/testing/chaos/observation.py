@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from reknit.client.blocking.session import connect_sync
 from reknit.errors import ReknitError
-from reknit.ledger import Series
 from reknit.seqset import SeqSet
-from reknit.store.reader import open_reader
+from reknit.testing.chaos.damage import Damage
 from reknit.testing.chaos.fabric import Fabric, Publisher, Subscriber
 from reknit.testing.chaos.record import Published, Received
 from reknit.topic import Pattern
@@ -33,7 +31,7 @@ class Observation:
     """Of the pipeline, if there is one."""
     tables: dict[str, SeqSet] = field(default_factory=dict)
     """The pipeline's table `events`: numbers by publisher."""
-    _unreadable: dict[str, dict[Series, SeqSet]] = field(default_factory=dict)
+    _damage: dict[str, Damage] = field(default_factory=dict)
 
     def owed(self) -> Iterator[tuple[Subscriber, Publisher]]:
         """Every subscriber with each publisher whose events it is owed."""
@@ -60,13 +58,12 @@ class Observation:
         """Whether any journal was damaged."""
         return any(node.damaged_segments for node in self.fabric.nodes.values())
 
-    def unreadable(self, node: str) -> dict[Series, SeqSet]:
-        """The events of a damaged journal that its index has and its files don't. A ledger may count them as ended."""
-        if node not in self._unreadable:
-            process = self.fabric.nodes.get(node)
-            is_damaged = process is not None and process.damaged_segments > 0
-            self._unreadable[node] = unreadable_events(process.data) if process and is_damaged else {}
-        return self._unreadable[node]
+    def damage(self, node: str) -> Damage | None:
+        """What a damaged journal no longer has; None if that of this node was not damaged."""
+        process = self.fabric.nodes.get(node)
+        if node not in self._damage and process is not None and process.damaged_segments:
+            self._damage[node] = Damage(process.data)
+        return self._damage.get(node)
 
     def is_settled(self) -> bool:
         """Whether everything has ended that could."""
@@ -83,23 +80,6 @@ class Observation:
             elif last and (row is None or row["published"] < last or row["in_flight"]):
                 facts = {name: row[name] for name in LEDGER_COLUMNS} if row else "no row"
                 yield f"{subscriber.name} of {subscriber.node}, {publisher.topic}: {last} stored, ledger {facts}"
-
-
-def unreadable_events(directory: Path) -> dict[Series, SeqSet]:
-    """By series: the events that a journal holds by its index, and that can't be read."""
-    readable: dict[Series, SeqSet] = {}
-    with open_reader(directory) as journal:
-        position, end = journal.start, journal.end
-        while position < end:
-            run = journal.read(position, end)
-            for entry in run.entries:
-                series = (entry.head.topic, entry.head.source)
-                readable.setdefault(series, SeqSet()).add(entry.head.first, entry.head.stop)
-            position = run.next_position
-        all_series = [(topic, source) for topic in journal.topics() for source in journal.sources(topic)]
-        held = {series: journal.held(*series).union(journal.lost(*series)) for series in all_series}
-    found = {series: seqs.difference(readable.get(series, SeqSet())) for series, seqs in held.items()}
-    return {series: seqs for series, seqs in found.items() if seqs}
 
 
 def reaches(publisher: Publisher, subscriber: Subscriber) -> bool:
