@@ -12,7 +12,7 @@ from reknit.wire.messages import Subscribe
 def objection(request: Subscribe, elsewhere: Callable[[str], str]) -> tuple[Code, str] | None:
     """Why a subscription is not possible here: it takes a queue's name, or another node has the queue.
 
-    `elsewhere` names that node, given the name of the queue's account; it returns an empty text if there is none.
+    `elsewhere` returns the name of that node for the name of the queue's account, or an empty text.
 
     >>> from reknit.wire.messages import Start
     >>> objection(Subscribe(1, "jobs/**", "", Start(), 1, queue="work"), lambda account: "'b'")[1]

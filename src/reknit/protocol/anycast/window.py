@@ -1,7 +1,7 @@
 """How many events a path may have in hand, if nobody says: about as many as it settles in a fifth of a second.
 
-So a slow subscriber holds few events, and others get the rest. What a path settles is measured while it has something
-to settle.
+So a slow subscriber holds few events, and others get the rest. The speed of a path is measured while it has something to
+settle.
 
 A subscriber may also gather events and settle them together. If events wait and a path that is full settles nothing for
 a while, it gets twice as many, and from then on never fewer.

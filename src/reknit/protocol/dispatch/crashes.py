@@ -10,8 +10,8 @@ another process took the name over                    isolation; counted once it
 
 A process that lost a lease, or whose events ended while it was away, may have died of those: nothing is counted.
 Only a process that says which one it is can crash: gateways, relays and bridges hold events for others. The counts are
-durable. What a subscriber had when its connection was lost is not: if the node restarts before the subscriber is back,
-nobody knows what it died of.
+durable. The events that were with a lost connection are not: if the node restarts before the subscriber is back, nobody
+knows what it died of.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Queue:
 
     @property
     def recipient(self) -> Recipient:
-        """Who gets the answers: the subscription itself, or the member that is served."""
+        """The answers go there: to the subscription itself, or to the member that is served."""
         return self
 
     @property
@@ -164,7 +164,7 @@ class Queue:
         """An ordered lane goes on: serve the member that had it last, if it has room."""
 
     def backlog_at(self, position: int) -> Run | None:
-        """What was scanned and is not delivered, from this position on. One subscriber takes it at once."""
+        """Scanned events from this position on that are not delivered yet; a single subscriber leaves none."""
         return None
 
     def keep_backlog(self, run: Run) -> None:

@@ -76,7 +76,7 @@ class SharedQueue(Queue):
             self._serve(next(iter(self.members.values())))
 
     def serve(self, key: tuple[Peer, int]) -> None:
-        """What follows is about this member."""
+        """Serve this member next."""
         self._serve(self.members[key])
 
     def _serve(self, member: Member, quota: int = NO_LIMIT) -> None:

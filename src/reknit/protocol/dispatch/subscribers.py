@@ -134,7 +134,7 @@ class Subscribers:
     # -- members of a queue
 
     def _join(self, message: OpenSubscription, key: QueueKey) -> bool:
-        """Become a member of a queue that is open, or wait while it is being opened; False if there is none yet."""
+        """Join a queue that is open, or wait while it is being opened. False if there is none yet."""
         name, queue = message.request.account, self._state.queues.named(message.request.account)
         if isinstance(queue, SharedQueue):
             self._ended = {one: ended for one, ended in self._ended.items() if ended != name}

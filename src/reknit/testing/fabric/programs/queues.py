@@ -7,38 +7,35 @@ from typing import Any, Final
 from reknit.ledger import QUEUES
 from reknit.testing.checks.queue_audit import QueueAudit
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.programs.program import Program, QuittingProgram, Scene
-from reknit.testing.fabric.programs.watch import DeliveryWatch
+from reknit.testing.fabric.programs.program import Program, Scene
+from reknit.testing.fabric.programs.settling import SettlingProgram
 from reknit.testing.fabric.record import Seen
 
 QUEUE: Final = "work"
 PATTERNS: Final = ("plant/**", "plant/a", "car/*")
 
 
-class QueueMember(QuittingProgram):
+class QueueMember(SettlingProgram):
     """One of the members. They have one view of what the queue gets: an event goes to whom has room."""
 
     def __init__(self, scene: Scene, name: str, node: FabricNode, seen: Seen) -> None:
-        super().__init__(scene, name, node)
-        self.seen = seen
-        self.is_open = False
-        self._watch = DeliveryWatch(scene, seen, is_member=True)
+        super().__init__(scene, name, node, seen, is_durable=True, is_member=True)
 
     async def listen(self) -> None:
         self.is_open = False
         async with (
             self.session() as session,
             session.subscribe(
-                self.seen.pattern, queue=QUEUE, auto_accept=False, on_lost=self._on_lost
+                self.seen.pattern, queue=QUEUE, auto_accept=False, on_lost=self.on_lost
             ) as events,
         ):
             self.is_open = True
-            self._watch.begin(lambda: events.is_settled)
+            self.watch.begin(lambda: events.is_settled)
             async for event in events:
                 self._take(event)
                 if self.quits():
                     break
-                await self._settle(event)
+                await self.settle(event)
 
     def crash(self) -> None:
         self.is_open = False
@@ -47,32 +44,7 @@ class QueueMember(QuittingProgram):
     def _take(self, event: Any) -> None:
         record = self.scene.record
         record.received(self.seen, event.topic, event.source, event.seq, record.name(event))
-        self._watch.taken(event)
-
-    async def _settle(self, event: Any) -> None:
-        plan, payload = self.scene.plan, self.scene.record.name(event)
-        await self.think()
-        weights = (1.0, plan.release, plan.fail, plan.reject, plan.hang)
-        if self.scene.is_calm:
-            weights = (1.0, 0.0, 0.0, 0.0, 0.0)
-        match self.rng.choices(("accept", "release", "fail", "reject", "hang"), weights)[0]:
-            case "release":
-                self._watch.given_back(event)
-                await event.release()
-            case "fail":
-                self._watch.given_back(event)
-                await event.fail()
-            case "hang":
-                pass  # its lease ends
-            case "reject":
-                self.seen.rejected.add(payload)
-                await event.reject(text="not wanted")
-            case _:
-                self.scene.record.accepted(self.seen, payload)
-                await event.accept()
-
-    def _on_lost(self, report: Any) -> None:
-        self.seen.lost.append((report.topic, report.source, report.start, report.stop))
+        self.watch.taken(event)
 
 
 def queue_members(scene: Scene) -> list[Program]:

@@ -64,7 +64,8 @@ class DeliveryWatch:
 
     def accepted(self, event: Any) -> None:
         """The program accepts it."""
-        self._accepted[_id(event)] = None
+        if not self._is_member:
+            self._accepted[_id(event)] = None
 
     def given_back(self, event: Any) -> None:
         """The program released it, or failed."""
