@@ -62,6 +62,7 @@ SMALL_SEEDS = {
     80075: "a cache named events that were on their way to its disk, and then said that it had none of them",
     80144: "a node remembered that a peer had been asked for events which another one brought",
     80658: "a loss that a relay was told of was not told at its target, as no later event of that source followed",
+    111849: "a bridge that was told of a loss while batches waited took that for the end of its session each time",
     80610: "the operator did not resume topics that a restored copy of a disk had paused",
     106: "nodes that were restarted passed over the events for one that was away for longer than they look back",
     80315: "a durable subscriber dropped events that it had ended, after a node with a new disk had ignored that",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from reknit.batch import Batch
 from reknit.connection.futures import resolve
@@ -20,7 +21,6 @@ class DeliveryQueue:
         self._batches: deque[Batch] = deque()
         self._is_paused = False
         self._wake: asyncio.Future[None] | None = None
-        self._is_woken = False
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -30,11 +30,10 @@ class DeliveryQueue:
         self._batches += batches
         resolve(self._wake)
 
-    async def take(self) -> Batch:
-        """The next batch."""
+    async def take(self, gives_up: Callable[[], bool] = bool) -> Batch:
+        """The next batch. If there is none and the reader `gives_up`, it gets `StopAsyncIteration`."""
         while self._is_paused or not self._batches:
-            if self._is_woken:
-                self._is_woken = False
+            if gives_up():
                 raise StopAsyncIteration
             if self.error is not None:
                 if isinstance(self.error, Closed):
@@ -45,8 +44,7 @@ class DeliveryQueue:
         return self._batches.popleft()
 
     def wake(self) -> None:
-        """The reader gets `StopAsyncIteration` once, if there is no batch."""
-        self._is_woken = True
+        """The reader may give up now."""
         resolve(self._wake)
 
     def pause(self, is_paused: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
 from operator import length_hint
 
@@ -223,11 +223,14 @@ class Subscription:
             self._stop = batch.stop
             yield batch
 
-    async def take_all(self, wait_s: float | None = None) -> list[Batch]:
-        """Every batch that has come, at least one; an empty list at the end, or when none came within `wait_s`."""
+    async def take_all(self, wait_s: float | None = None, gives_up: Callable[[], bool] = bool) -> list[Batch]:
+        """Every batch that has come, at least one; an empty list at the end, or when none came within `wait_s`.
+
+        `gives_up` says whether to return without one; it is asked at first, and after `wake`.
+        """
         try:
             async with asyncio.timeout(wait_s):
-                taken = [await self._take()]
+                taken = [await self._take(gives_up)]
         except (StopAsyncIteration, TimeoutError):
             return []
         while self._queue:
@@ -242,11 +245,11 @@ class Subscription:
             self._driver.perform()
 
     def wake(self) -> None:
-        """Let `take_all` return, with an empty list if no batch has come."""
+        """Let `take_all` ask whether to return without a batch."""
         self._queue.wake()
 
-    async def _take(self) -> Batch:
-        batch = self._settlement.taken(await self._queue.take(), begins_streams=self._auto_accept)
+    async def _take(self, gives_up: Callable[[], bool] = bool) -> Batch:
+        batch = self._settlement.taken(await self._queue.take(gives_up), begins_streams=self._auto_accept)
         self._driver.taken(batch)
         self._driver.perform()
         return batch

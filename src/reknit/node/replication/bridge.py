@@ -205,7 +205,7 @@ class Bridge:
         self._replicator.confirm_lost = wanted.confirm_lost
         async with wanted as events:
             self._has_begun.set()
-            while (batches := await events.take_all()) or reported:
+            while (batches := await events.take_all(gives_up=lambda: bool(reported))) or reported:
                 self._replicator.take(batches)
                 losses = reported.copy()
                 reported.clear()

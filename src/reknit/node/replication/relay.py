@@ -133,7 +133,7 @@ class Relay:
             )
             self._replicator.confirm_lost = wanted.confirm_lost
             async with wanted as events:
-                while (batches := await events.take_all()) or reported:
+                while (batches := await events.take_all(gives_up=lambda: bool(reported))) or reported:
                     losses = reported.copy()
                     reported.clear()
                     sources = [batch.source for batch in batches] + [loss.source for loss in losses]

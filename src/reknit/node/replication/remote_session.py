@@ -20,14 +20,14 @@ class RemoteEvents(Protocol):
 
     async def __aexit__(self, kind: type[BaseException] | None, *args: object) -> None: ...
 
-    async def take_all(self) -> list[Batch]:
-        """Every batch that has arrived, once there is one; none at the end."""
+    async def take_all(self, wait_s: float | None = None, gives_up: Callable[[], bool] = bool) -> list[Batch]:
+        """Every batch that has arrived, once there is one; none at the end, or if the caller `gives_up` after `wake`."""
 
     def confirm_lost(self, report: LossReport) -> None:
         """Be told of this loss no more."""
 
     def wake(self) -> None:
-        """Let `take_all` return, even if none has arrived."""
+        """Let `take_all` ask whether to return without a batch."""
 
     async def forget(self) -> None:
         """Delete the durable subscription."""
