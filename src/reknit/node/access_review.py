@@ -10,7 +10,7 @@ from reknit.node.links.links import Links
 from reknit.node.peers.peers import Peers, PeerState
 from reknit.node.peers.permissions import Permissions
 from reknit.outcome import Code
-from reknit.protocol.dispatch.inputs import QueueKey
+from reknit.protocol.queues.queue import QueueKey
 
 
 class AccessReview:

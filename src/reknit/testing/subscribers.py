@@ -7,8 +7,8 @@ from random import Random
 
 from reknit.batch import Batch
 from reknit.ledger import Series
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.queue import Queue
 from reknit.protocol.recovery import recovery as recovering
 from reknit.protocol.recovery.held_series import HoldLimits
 from reknit.protocol.recovery.search import AskCache, SearchSettings

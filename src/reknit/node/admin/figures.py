@@ -17,8 +17,8 @@ from reknit.node.admin.ledger_reader import EVERY_OTHER, LedgerReader, LedgerSum
 from reknit.node.admin.pipelines import Pipelines
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
-from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.shared_queue import SharedQueue
+from reknit.protocol.queues.queue import Queue
+from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.trust.gate import Gate
 from reknit.version import __version__
 

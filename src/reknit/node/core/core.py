@@ -41,7 +41,6 @@ from reknit.protocol.dispatch.inputs import (
     JournalGrown,
     JournalScanned,
     PeerBlocked,
-    QueueKey,
 )
 from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.effects import (
@@ -60,6 +59,7 @@ from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJo
 from reknit.protocol.publish.admission import IsOfNode, Refusal
 from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.publish.intake import Intake
+from reknit.protocol.queues.queue import QueueKey
 from reknit.protocol.routing.routes import SourceDeclared, SubscriptionsChanged
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.store.journal import Journal

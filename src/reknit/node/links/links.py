@@ -20,7 +20,6 @@ from reknit.node.replication.state_file import StateFile
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import RoutesChanged
 from reknit.protocol.dispatch.inputs import PeerBlocked
-from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.links.followed_topics import FollowedTopics
 from reknit.protocol.links.forwarding_table import ForwardingTable, Origins
 from reknit.protocol.links.inputs import (
@@ -45,6 +44,7 @@ from reknit.protocol.links.inputs import (
 from reknit.protocol.links.machine import LinkMachine
 from reknit.protocol.links.memory import LinkMemory
 from reknit.protocol.machine import Peer, PeerLeft
+from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.protocol.routing.routes import Routes
 from reknit.wire.codec import Item
 from reknit.wire.links import Link

@@ -21,12 +21,11 @@ from typing import NamedTuple
 from reknit.attempts import Attempt, AttemptCount
 from reknit.ledger import ANYCAST, COPIES, OF_GATEWAYS, Account, Series
 from reknit.outcome import Outcome, Reason
-from reknit.protocol.dispatch.inputs import QueueKey
-from reknit.protocol.dispatch.isolation import Isolation, window_after
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.isolation import Isolation, window_after
+from reknit.protocol.queues.queue import Queue, QueueKey
 from reknit.records import AttemptRow
 from reknit.seqset import SeqSet
 from reknit.wire.messages import Subscribe

@@ -14,13 +14,12 @@ from reknit.entries import Run
 from reknit.ledger import Series
 from reknit.outcome import Reason
 from reknit.protocol.dispatch.expiry import EXPIRED_BEFORE_DELIVERY, Expiry
-from reknit.protocol.dispatch.inputs import QueueKey
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.redelivery import TURN_BYTES, Redelivery
-from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.effects import DeliverRuns, Fail, RunSlice, Scan
+from reknit.protocol.queues.queue import Queue, QueueKey
+from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.seqset import Range, SeqSet
 
 TAIL_BYTES_MAX: Final = 8 << 20

@@ -25,10 +25,9 @@ SetPaused           operator     AppendRecord, Send(Answer); deliveries of what 
 "Deliveries" are DeliverRuns, Redeliver and Scan. Credit, Settle and Unsubscribe for a subscription that does not exist
 have no effect: they crossed the end of the subscription on the way, and its events are still owed.
 
-Files: subscribers (connections and accounts), crashes and isolation (processes that died), queue and its parts (one
-subscriber), shared_queue and members (many that share), delivery_pump (from the journal), redelivery (lanes and
-retries), settlement (outcomes and leases), outcome_recorder, expiry (ttl), overflow (limits of queues), losses
-(retention), pauses, rules.
+Files: subscribers (connections and accounts), crashes (processes that died), delivery_pump (from the journal),
+redelivery (lanes and retries), settlement (outcomes and leases), outcome_recorder, expiry (ttl), overflow (limits of
+queues), losses (retention), pauses, rules. The queues that they work on are in `protocol/queues/`.
 """
 
 from __future__ import annotations
@@ -55,23 +54,22 @@ from reknit.protocol.dispatch.inputs import (
     JournalTrimmed,
     OpenSubscription,
     PeerBlocked,
-    QueueKey,
     SetPaused,
 )
 from reknit.protocol.dispatch.losses import Losses
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.overflow import Overflow, QueueLoad
 from reknit.protocol.dispatch.pauses import Pauses
-from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.queues import QueueRegistry
 from reknit.protocol.dispatch.redelivery import Redelivery
 from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.dispatch.settlement import DispatchSettlement
-from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.dispatch.state import DispatchState, Effect
 from reknit.protocol.dispatch.subscribers import Subscribers
 from reknit.protocol.effects import Redeliver, Scan
 from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerLeft, earliest
+from reknit.protocol.queues.queue import Queue, QueueKey
+from reknit.protocol.queues.registry import QueueRegistry
+from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.protocol.ttl import overdue_of
 from reknit.records import Record, TopicPaused, TopicResumed
 from reknit.seqset import Range, SeqSet

@@ -18,8 +18,8 @@ from reknit.ledger import ANYCAST, Account, Series
 from reknit.outcome import Reason
 from reknit.protocol.dispatch.inputs import EventsExpired
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
+from reknit.protocol.queues.queue import Queue
 from reknit.protocol.ttl import EXPIRED_BETWEEN_ATTEMPTS, deadlines_of
 from reknit.records import OutcomeRow
 from reknit.seqset import Range, SeqSet

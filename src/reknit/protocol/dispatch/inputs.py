@@ -7,12 +7,9 @@ import msgspec
 from reknit.entries import Removed, Run
 from reknit.ledger import Series
 from reknit.outcome import Code, Reason
-from reknit.protocol.machine import Peer
+from reknit.protocol.queues.queue import QueueKey
 from reknit.topic import Pattern
 from reknit.wire.messages import Subscribe
-
-QueueKey = tuple[Peer, int]
-"""A subscription: its peer, and its number there."""
 
 
 class OpenSubscription(msgspec.Struct, frozen=True):

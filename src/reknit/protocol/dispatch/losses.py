@@ -12,10 +12,10 @@ from typing import Final
 from reknit.entries import Removed
 from reknit.ledger import ANYCAST, Account, Series
 from reknit.outcome import CODE_OF, FinalOutcome, Reason
-from reknit.protocol.dispatch.inputs import EventsGone, QueueKey
+from reknit.protocol.dispatch.inputs import EventsGone
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
+from reknit.protocol.queues.queue import Queue, QueueKey
 from reknit.records import OutcomeRow
 from reknit.seqset import Range, SeqSet
 from reknit.wire.messages import Lost

@@ -12,9 +12,9 @@ from reknit.fields import SeriesRange
 from reknit.ledger import Series
 from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
 from reknit.protocol.dispatch.overflow import Overflow
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.effects import DeadLetter
+from reknit.protocol.queues.queue import Queue
 from reknit.records import AttemptRow, Attempts, LossesKnown, OutcomeRow, Outcomes
 from reknit.seqset import Range
 

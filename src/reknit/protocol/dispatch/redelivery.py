@@ -11,10 +11,10 @@ from typing import Final
 from reknit.batch import Batch
 from reknit.entries import Run
 from reknit.ledger import Series
-from reknit.protocol.dispatch.lanes import Lane, LaneKey
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.effects import Redeliver
+from reknit.protocol.queues.lanes import Lane, LaneKey
+from reknit.protocol.queues.queue import Queue
 from reknit.seqset import Range, SeqSet
 
 TURN_BYTES: Final = 64 << 10

@@ -10,10 +10,10 @@ from itertools import islice
 from typing import Final
 
 from reknit.ledger import Account, Series
-from reknit.protocol.dispatch.cursor import EndedBefore
 from reknit.protocol.dispatch.inputs import OpenSubscription
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
+from reknit.protocol.queues.cursor import EndedBefore
+from reknit.protocol.queues.queue import Queue
 from reknit.seqset import SeqSet
 from reknit.wire.messages import Held
 

@@ -20,15 +20,14 @@ from reknit.fields import SeriesRange
 from reknit.ledger import Series
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
-from reknit.protocol.dispatch.inputs import QueueKey
-from reknit.protocol.dispatch.leases import Lease
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
-from reknit.protocol.dispatch.queue import Queue, Recipient
 from reknit.protocol.dispatch.redelivery import Redelivery
-from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.disposition import Disposition
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.leases import Lease
+from reknit.protocol.queues.queue import Queue, QueueKey, Recipient
+from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.protocol.ttl import EXPIRED_BETWEEN_ATTEMPTS
 from reknit.records import AttemptRow, OutcomeRow
 from reknit.seqset import Range

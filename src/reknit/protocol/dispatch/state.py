@@ -14,7 +14,6 @@ import msgspec
 
 from reknit.ledger import Account, Ledger
 from reknit.protocol.dispatch.pauses import Pauses
-from reknit.protocol.dispatch.queues import QueueRegistry
 from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.effects import (
     AppendRecord,
@@ -27,6 +26,7 @@ from reknit.protocol.effects import (
     Withhold,
 )
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.registry import QueueRegistry
 from reknit.records import OfAccount, Record, account_after
 from reknit.wire.messages import Message
 

@@ -8,20 +8,20 @@ from reknit.ledger import QUEUES, Account, Series
 from reknit.outcome import Code
 from reknit.protocol.dispatch.crashes import Crashes
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
-from reknit.protocol.dispatch.inputs import OpenSubscription, QueueKey
-from reknit.protocol.dispatch.isolation import Isolation
-from reknit.protocol.dispatch.lanes import Lanes
-from reknit.protocol.dispatch.leases import Leases
+from reknit.protocol.dispatch.inputs import OpenSubscription
 from reknit.protocol.dispatch.losses import Losses
-from reknit.protocol.dispatch.members import Member
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.overflow import Overflow
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.resumption import HeldRanges, Resumption
 from reknit.protocol.dispatch.settlement import DispatchSettlement
-from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.isolation import Isolation
+from reknit.protocol.queues.lanes import Lanes
+from reknit.protocol.queues.leases import Leases
+from reknit.protocol.queues.members import Member
+from reknit.protocol.queues.queue import Queue, QueueKey
+from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.records import SubscriberClosed, SubscriberOpened, SubscriberOwned
 from reknit.seqset import SeqSet
 from reknit.wire.messages import Held, Subscribed, Unsubscribed

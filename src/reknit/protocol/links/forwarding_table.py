@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Final, Protocol
 
 from reknit.ledger import ANYCAST, QUEUES, Ledger, Series
-from reknit.protocol.dispatch.inputs import QueueKey
 from reknit.protocol.links.followed_topics import FollowedTopics
+from reknit.protocol.queues.queue import QueueKey
 from reknit.protocol.routing.known_node import Interest
 from reknit.protocol.routing.routes import Interests, Routes
 from reknit.topic import Pattern

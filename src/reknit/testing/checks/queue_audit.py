@@ -19,10 +19,10 @@ from reknit.protocol.dispatch.inputs import (
     EventsExpired,
     EventsGone,
     OpenSubscription,
-    QueueKey,
 )
 from reknit.protocol.effects import DeliverRuns, Redeliver, Send
 from reknit.protocol.machine import PeerLeft
+from reknit.protocol.queues.queue import QueueKey
 from reknit.store.journal import Journal
 from reknit.wire.messages import Revoked, Settle, Unsubscribe
 

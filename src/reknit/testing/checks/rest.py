@@ -7,8 +7,8 @@ from typing import Final
 
 from reknit.node.core.core import Core
 from reknit.protocol.dispatch.pauses import Pauses
-from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.publish.publisher import SourcePublisher
+from reknit.protocol.queues.queue import Queue
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.testing.checks.promise import promise
 from reknit.testing.faults import TOPICS

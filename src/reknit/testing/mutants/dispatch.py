@@ -7,16 +7,17 @@ from typing import Final
 from reknit.testing.mutants.mutant import Mutant
 
 ROOM: Final = "reknit.protocol.dispatch"
+QUEUES: Final = "reknit.protocol.queues"
 DISPATCHER: Final = f"{ROOM}.dispatcher"
 PUMP: Final = f"{ROOM}.delivery_pump"
 SETTLEMENT: Final = f"{ROOM}.settlement"
 RECORDER: Final = f"{ROOM}.outcome_recorder"
-UNSETTLED: Final = f"{ROOM}.unsettled"
+UNSETTLED: Final = f"{QUEUES}.unsettled"
 RESUMPTION: Final = f"{ROOM}.resumption"
 SUBSCRIBERS: Final = f"{ROOM}.subscribers"
 STATE: Final = f"{ROOM}.state"
-LEASES: Final = f"{ROOM}.leases"
-LANES: Final = f"{ROOM}.lanes"
+LEASES: Final = f"{QUEUES}.leases"
+LANES: Final = f"{QUEUES}.lanes"
 EXPIRY: Final = f"{ROOM}.expiry"
 LOSSES: Final = f"{ROOM}.losses"
 OVERFLOW: Final = f"{ROOM}.overflow"
@@ -102,21 +103,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="suspects-not-isolated",
-        module="reknit.protocol.dispatch.queue",
+        module="reknit.protocol.queues.queue",
         old="            window = min(window, self.isolation.window)",
         new="            pass",
         breaks="an event that kills its subscriber is found among its neighbours",
     ),
     Mutant(
         name="isolation-never-ends",
-        module="reknit.protocol.dispatch.isolation",
+        module="reknit.protocol.queues.isolation",
         old="        return not self._suspects\n",
         new="        return False\n",
         breaks="a subscriber gets its events at full speed again, once those that it may have died of have ended",
     ),
     Mutant(
         name="lease-lost-and-the-next-event-blamed",
-        module="reknit.protocol.dispatch.queue",
+        module="reknit.protocol.queues.queue",
         old="        self.leases.lost(now)\n        self.unsettled.stray()\n",
         new="        self.leases.lost(now)\n",
         breaks="a process that still works on an event that was taken from it may have died of that one",
@@ -279,7 +280,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="credit-ignored",
-        module=f"{ROOM}.credit",
+        module=f"{QUEUES}.credit",
         old="        self.used += size",
         new="        self.used += size // 4",
         breaks="a subscriber gets no more than its credit",

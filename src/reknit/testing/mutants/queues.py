@@ -6,7 +6,7 @@ from typing import Final
 
 from reknit.testing.mutants.mutant import Mutant
 
-QUEUE: Final = "reknit.protocol.dispatch.shared_queue"
+QUEUE: Final = "reknit.protocol.queues.shared_queue"
 PUMP: Final = "reknit.protocol.dispatch.delivery_pump"
 REDELIVERY: Final = "reknit.protocol.dispatch.redelivery"
 SUBSCRIBERS: Final = "reknit.protocol.dispatch.subscribers"

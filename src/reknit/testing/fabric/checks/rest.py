@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reknit.outcome import Reason
-from reknit.protocol.dispatch.shared_queue import SharedQueue
+from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.testing.checks.rest import CORE_EMPTY, QUEUE_EMPTY, value_at
 from reknit.testing.fabric.programs.program import Scene
 

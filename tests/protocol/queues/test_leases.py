@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from reknit.outcome import FinalOutcome, Outcome
-from reknit.protocol.dispatch.leases import WINDOW_FIRST
 from reknit.protocol.machine import PeerLeft
+from reknit.protocol.queues.leases import WINDOW_FIRST
 from reknit.wire.messages import Held, Revoked
 from tests.protocol.dispatch.bench import SOURCE, STREAM, Bench, letters, ranges, redelivered, said, seqs
 

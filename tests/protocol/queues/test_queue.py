@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from reknit.batch import Head
 from reknit.ledger import Series
-from reknit.protocol.dispatch.cursor import EndedBefore
-from reknit.protocol.dispatch.queue import Queue
+from reknit.protocol.queues.cursor import EndedBefore
+from reknit.protocol.queues.queue import Queue
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 

@@ -25,20 +25,22 @@ from reknit.attempts import Attempt, AttemptCount
 from reknit.batch import Head
 from reknit.entries import Run
 from reknit.ledger import Series
-from reknit.protocol.dispatch.attempt_counts import AttemptCounts
-from reknit.protocol.dispatch.credit import SubscriberCredit
-from reknit.protocol.dispatch.cursor import Cursor, EndedBefore
-from reknit.protocol.dispatch.isolation import Isolation
-from reknit.protocol.dispatch.lanes import Lane, LanePart, Lanes
-from reknit.protocol.dispatch.leases import Leases
-from reknit.protocol.dispatch.priorities import PriorityShares
-from reknit.protocol.dispatch.retry_schedule import RetrySchedule
-from reknit.protocol.dispatch.unsettled import Unsettled
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.attempt_counts import AttemptCounts
+from reknit.protocol.queues.credit import SubscriberCredit
+from reknit.protocol.queues.cursor import Cursor, EndedBefore
+from reknit.protocol.queues.isolation import Isolation
+from reknit.protocol.queues.lanes import Lane, LanePart, Lanes
+from reknit.protocol.queues.leases import Leases
+from reknit.protocol.queues.priorities import PriorityShares
+from reknit.protocol.queues.retry_schedule import RetrySchedule
+from reknit.protocol.queues.unsettled import Unsettled
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 
 NO_LIMIT = 1 << 62
+QueueKey = tuple[Peer, int]
+"""A subscription: its peer, and its number there."""
 
 
 class Recipient(Protocol):

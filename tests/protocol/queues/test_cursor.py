@@ -2,7 +2,7 @@
 
 from reknit.batch import Head
 from reknit.ledger import Series
-from reknit.protocol.dispatch.cursor import Cursor
+from reknit.protocol.queues.cursor import Cursor
 from reknit.seqset import SeqSet
 
 SOURCE = b"s" * 16

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from reknit.entries import Run
 from reknit.ledger import Series
 from reknit.protocol.anycast.sharing import shares
-from reknit.protocol.dispatch.lanes import Lane, LanePart, Lanes
-from reknit.protocol.dispatch.leases import Leases
-from reknit.protocol.dispatch.members import Member
-from reknit.protocol.dispatch.queue import NO_LIMIT, Queue
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.lanes import Lane, LanePart, Lanes
+from reknit.protocol.queues.leases import Leases
+from reknit.protocol.queues.members import Member
+from reknit.protocol.queues.queue import NO_LIMIT, Queue
 from reknit.seqset import Range
 from reknit.topic import Pattern
 

@@ -1,7 +1,7 @@
 """The events that a queue's cursor has passed and that have not ended."""
 
 from reknit.ledger import Series
-from reknit.protocol.dispatch.unsettled import Unsettled
+from reknit.protocol.queues.unsettled import Unsettled
 
 SERIES: Series = ("plant/a", b"s" * 16)
 

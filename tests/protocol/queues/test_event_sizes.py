@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.protocol.dispatch.event_sizes import EventSizes
+from reknit.protocol.queues.event_sizes import EventSizes
 
 ranges = st.tuples(st.integers(1, 40), st.integers(1, 10), st.sampled_from([1.0, 2.0, 8.0]))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reknit.batch import Batch
-from reknit.protocol.dispatch.priorities import PriorityShares
 from reknit.protocol.effects import DeliverRuns, Redeliver
+from reknit.protocol.queues.priorities import PriorityShares
 from reknit.wire.messages import Credit
 from tests.protocol.dispatch.bench import Bench, seqs
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from reknit.ledger import Series
 from reknit.protocol.anycast.window import Window
-from reknit.protocol.dispatch.credit import SubscriberCredit
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.credit import SubscriberCredit
 from reknit.protocol.series_seqs import SeriesSeqs
 from reknit.seqset import Range
 

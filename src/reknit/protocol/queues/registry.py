@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from reknit.protocol.dispatch.inputs import QueueKey
-from reknit.protocol.dispatch.members import Member
-from reknit.protocol.dispatch.queue import Queue, Recipient
-from reknit.protocol.dispatch.shared_queue import SharedQueue
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.members import Member
+from reknit.protocol.queues.queue import Queue, QueueKey, Recipient
+from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.topic_index import TopicIndex
 
 

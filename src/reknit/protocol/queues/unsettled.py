@@ -24,7 +24,7 @@ from collections import deque
 from math import inf
 
 from reknit.ledger import Series
-from reknit.protocol.dispatch.event_sizes import EventSizes
+from reknit.protocol.queues.event_sizes import EventSizes
 from reknit.seqset import Range, SeqSet
 
 PassedRanges = deque[tuple[int, Series, int, int]]
