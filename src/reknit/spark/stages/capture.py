@@ -24,7 +24,7 @@ __all__ = ["batch_rows", "capture_batch", "into_table", "outcome_rows"]
 
 
 def batch_rows(frame: DataFrame) -> DataFrame:
-    """Rows of the source (`rows=batches`) as rows of table `batches`."""
+    """Rows of the source (`rows=batches`) as rows of table `batches`, by columns of Spark alone."""
     start, stop = COLUMNS_LEN_AT.start, COLUMNS_LEN_AT.stop
     field = F.reverse(F.hex(F.substring("data", start + 1, stop - start)))  # Spark counts from 1
     # `reverse` put the bytes into big-endian order, but also swapped the two digits of each: swap them back.
