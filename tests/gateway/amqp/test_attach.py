@@ -44,7 +44,8 @@ HEARD = {"one": "released", "other": "modified"}
 
 @given(cuts=st.lists(st.integers(0, len(SAID)), max_size=12))
 def test_default_outcomes_are_found_wherever_the_bytes_are_cut(cuts: list[int]) -> None:
-    scanner, at, found = AttachScanner(), 0, {}
+    scanner, at = AttachScanner(), 0
+    found: dict[str, DefaultOutcome] = {}
     for cut in [*sorted(cuts), len(SAID)]:
         found |= dict(scanner.feed(SAID[at:cut]))
         at = cut
