@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from reknit.spark.pipeline.nodes import NodesAway
+from reknit.spark.lake.commit_log import Commit, Lake, LakeFile
+from reknit.spark.pipeline.nodes import NodesAway, is_up_to_date
 from reknit.spark.pipeline.pipeline import PipelineSettings
 from reknit.spark.source.filters import BatchFilter
 from reknit.spark.source.options import SourceOptions
@@ -19,6 +21,37 @@ from reknit.spark.source.schema import BATCHES
 from tests.spark.running_node import RunningNode, batches
 
 pytestmark = pytest.mark.real
+
+
+def captured(lake: Lake, id: int, offsets: dict[str, int]) -> None:
+    for stage in ("capture_batches", "capture_outcomes"):
+        lake.log(stage).add(Commit(stage, id, 0, meta={"offsets": offsets}))
+
+
+def processed(lake: Lake, stage: str, id: int, through: int, *files: LakeFile) -> None:
+    lake.log(stage).add(Commit(stage, id, 0, list(files), meta={"through": through}))
+
+
+def test_lake_that_has_everything_needs_no_run(tmp_path: Path) -> None:
+    lake, ends = Lake.create(tmp_path), {"line1@e1": 640, "line2@e2": 64}
+    answers = [is_up_to_date(lake, ends, True)]
+    captured(lake, 0, ends)
+    answers.append(is_up_to_date(lake, ends, True))
+    processed(lake, "settle", 0, 0)
+    processed(lake, "dead_letters", 0, 0)
+    answers.append(is_up_to_date(lake, ends, True))
+    assert answers == [False] * 3
+    assert is_up_to_date(lake, ends, with_events=False)
+    processed(lake, "events", 0, 0)
+    assert is_up_to_date(lake, ends, True)
+    for other in ({"line1@e1": 641, "line2@e2": 64}, {"line1@e9": 640}, {**ends, "line3@e3": 0}):
+        assert not is_up_to_date(lake, other, True)
+    captured(lake, 1, ends)
+    assert not is_up_to_date(lake, ends, True)
+    processed(lake, "settle", 1, 1, LakeFile("held", "held/x.parquet", 1, 1))
+    processed(lake, "dead_letters", 1, 1)
+    processed(lake, "events", 1, 1)
+    assert not is_up_to_date(lake, ends, True)  # a gap may be filled, or given up
 
 
 def read_topics(node: RunningNode, **options: Any) -> set[str]:

@@ -16,6 +16,7 @@ from reknit.cli.pipeline.options import RunOptions, SparkOptions
 from reknit.cli.pipeline.spark_session import access, spark_session
 from reknit.cli.running import WAIT_S, node_url
 from reknit.spark.lake.commit_log import Lake
+from reknit.spark.pipeline.nodes import is_up_to_date
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineFailed, PipelineSettings
 from reknit.spark.pipeline.progress import Figures, ProgressScreen
 
@@ -26,15 +27,12 @@ def run_pipeline(lake: Path, options: RunOptions, on: SparkOptions, as_json: boo
     signals = StopSignals()
     try:
         # Nodes, archives and the lock come first: Spark takes long to start.
-        with _open(lake, settings).locked() as folder, spark_session(on) as spark:
-            pipeline = Pipeline(spark, folder, settings)
-            signals.pass_to(pipeline.stop)
-            with ProgressScreen(pipeline.progress, is_quiet=as_json):
-                figures = pipeline.run()
-            if as_json:
-                print_json(figures)
-            else:
-                _print_figures(figures, lake)
+        opened, ends = _open(lake, settings)
+        with opened.locked() as folder:
+            if settings.is_once and is_up_to_date(folder, ends, settings.events):
+                _print(Figures(stage="done"), lake, as_json)
+                return
+            _run(folder, lake, settings, on, signals, as_json)
     except StoppedEarly:
         say("stopped before Spark had started: nothing was captured, and nothing is lost")
     except PipelineFailed as failed:
@@ -43,8 +41,31 @@ def run_pipeline(lake: Path, options: RunOptions, on: SparkOptions, as_json: boo
         raise typer.Exit(INTERRUPTED if settings.is_once else 0)
 
 
-def _open(lake: Path, settings: PipelineSettings) -> Lake:
-    """The lake. It is created only if the nodes let the pipeline in."""
+def _run(
+    folder: Lake,
+    lake: Path,
+    settings: PipelineSettings,
+    on: SparkOptions,
+    signals: StopSignals,
+    as_json: bool,
+) -> None:
+    with spark_session(on) as spark:
+        pipeline = Pipeline(spark, folder, settings)
+        signals.pass_to(pipeline.stop)
+        with ProgressScreen(pipeline.progress, is_quiet=as_json):
+            figures = pipeline.run()
+        _print(figures, lake, as_json)
+
+
+def _print(figures: Figures, lake: Path, as_json: bool) -> None:
+    if as_json:
+        print_json(figures)
+    else:
+        _print_figures(figures, lake)
+
+
+def _open(lake: Path, settings: PipelineSettings) -> tuple[Lake, dict[str, int]]:
+    """The lake, which is created only if the nodes let the pipeline in; and how far their journals reach."""
     for root in settings.archives:
         Lake(root)
     with closing(settings.pipeline_nodes()) as nodes:
@@ -54,7 +75,7 @@ def _open(lake: Path, settings: PipelineSettings) -> Lake:
             nodes.ask()
         for why in nodes.away.values():
             say(f"{why}; its events stay there until it is back")
-    return Lake.create(lake)
+    return Lake.create(lake), nodes.ends
 
 
 def _settings(options: RunOptions) -> PipelineSettings:
