@@ -172,6 +172,11 @@ class Node:
         return CoreQuotas(gate.quotas, self.peers.quota_name, self.journal.ledger, gate.refusals)
 
     @property
+    def intake_problem(self) -> str:
+        """Why the node takes no events now; empty if it does."""
+        return self.journal.problem or self.core.intake.stopped
+
+    @property
     def rates(self) -> RateQuotas | None:
         """The quotas for publishing; None if there are none."""
         quotas = self.core.quotas

@@ -14,6 +14,7 @@ from reknit.fields import NUMBER_MAX
 from reknit.node.admin import positions
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.admin.journal_requests import JournalRequests, Reply
+from reknit.node.admin.listings import Listings
 from reknit.node.admin.owners import owners
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.core.core import Core
@@ -61,8 +62,12 @@ class AdminResponder:
         self._report_loss = report_loss
         self._on_order = on_order
         core.orders.watch(on_order)
+        listings = Listings(core, figures)
         self._requests: dict[str, Answering] = {
             **self._figures(figures),
+            "topics_page": lambda args: (listings.topics(args), []),
+            "subscribers_page": lambda args: (listings.subscribers(args), []),
+            "fate": lambda args: (listings.fate(args), []),
             **self._journal(),
             **self._others(links, anycast, bridges),
         }
@@ -70,6 +75,8 @@ class AdminResponder:
             "route_add": bridges.ask_add,
             "route_delete": bridges.ask_delete,
             "ledger": figures.ledger,
+            "ledger_page": listings.ledger,
+            "losses": listings.losses,
             "align": self._align,
         }
         """Requests that take a while, and are answered when they are done."""
@@ -78,6 +85,7 @@ class AdminResponder:
     def _figures(self, figures: NodeFigures) -> dict[str, Answering]:
         return {
             "status": lambda args: (figures.status(), []),
+            "summary": lambda args: (figures.summary(), []),
             "topics": lambda args: (figures.topics(), []),
             "pipeline": lambda args: (figures.pipelines.note(args), []),
             "config": self._describe,
@@ -189,4 +197,5 @@ class AdminResponder:
 def _refusal(ask: Ask, error: Exception) -> Answer:
     if isinstance(error, Refused):
         return Answer(ask.id, error.code, error.text)
-    return Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error!r}")
+    text = str(error) if isinstance(error, LocalError) else f"{ask.what}: {error!r}"
+    return Answer(ask.id, Code.INVALID_ARGUMENT, text)
