@@ -66,12 +66,12 @@ def http_api() -> str:
     lines = [
         "# The HTTP API",
         "",
-        "The figures of a node as JSON, for programs and for [the console](../how-to/console.md). A node that serves HTTP",
-        f"(`http.listen`) has them below `{ROOT}`, and describes them at `{ROOT}openapi.json`. Each request is made with the",
-        "rights of whoever sends it: `Authorization: Bearer TOKEN`, or a certificate.",
+        "The figures of a node as JSON, for programs and for [the console](../how-to/console.md). A node that serves",
+        f"HTTP (`http.listen`) has them below `{ROOT}`, and describes them at `{ROOT}openapi.json`. Each request is",
+        "made with the rights of the one who sends it: `Authorization: Bearer TOKEN`, or a certificate.",
         "",
-        'An answer with another status than 200 is `{"code": …, "error": …}` with a google.rpc code and a text. A POST is',
-        "JSON (`Content-Type: application/json`).",
+        'An answer with another status than 200 is `{"code": …, "error": …}` with a google.rpc code and a text. A',
+        "POST is JSON (`Content-Type: application/json`).",
     ]
     for one in RESOURCES:
         lines += ["", f"## `{one.method} {ROOT}{one.path}`", "", one.help]

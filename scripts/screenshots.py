@@ -1,4 +1,4 @@
-"""Take the pictures of the console in docs/images/: a node with some history, in a real browser (`apt install chromium`)."""
+"""Take the pictures of the console in docs/images/: a node with some history, in Debian's Chromium."""
 
 from __future__ import annotations
 
