@@ -102,7 +102,7 @@ def nothing_is_lost(scene: Scene) -> Iterator[str]:
 def outcomes_are_true(scene: Scene) -> Iterator[str]:
     """A sender is told ACCEPTED if a worker accepted its event, and RELEASED or REJECTED only if none did.
 
-    If a node ends in between, an acceptance that was not confirmed is undone: the event comes again, and may be rejected.
+    If a node ends in between, an acceptance that was not confirmed is undone. The event comes again.
     """
     workers = [seen for seen in scene.record.seen.values() if seen.pattern.startswith("jobs/")]
     for sent in scene.record.sent.values():
