@@ -156,7 +156,7 @@ class CommitThread:
             self._request(*wanted)
 
     async def stop(self) -> None:
-        """Finish the commits that run and those that follow from them, and end the thread: then nothing is told any more.
+        """Finish the commits that run and those that follow from them, and end the thread: nothing is told any more.
 
         A commit that failed is not tried again: nobody was told of it.
         """

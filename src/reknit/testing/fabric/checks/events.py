@@ -111,7 +111,9 @@ def outcomes_are_true(scene: Scene) -> Iterator[str]:
         accepted = sum(seen.accepted.get(sent.payload, 0) for seen in workers)
         if sent.result == "ACCEPTED" and not accepted:
             yield f"{sent.payload!r} was said to be accepted, and nobody accepted it"
-        is_false = sent.result == "RELEASED" or (sent.result == "REJECTED" and not _has_node_ended(scene, sent))
+        is_false = sent.result == "RELEASED" or (
+            sent.result == "REJECTED" and not _has_node_ended(scene, sent)
+        )
         if is_false and accepted and not scene.replaced:
             yield f"{sent.payload!r} was said to be {sent.result}, and a worker accepted it"
         if sent.result == "REJECTED" and not any(sent.payload in seen.rejected for seen in workers):
