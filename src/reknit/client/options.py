@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypedDict
 
 import msgspec
 
@@ -35,6 +36,55 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     stored_by: int = 1
     resend_released: bool = False
     outcome: bool = False
+
+
+class PublisherKeywords(TypedDict, total=False):
+    """The keywords of `Session.publisher`, for type checkers."""
+
+    wait: bool
+    ttl_ms: int
+    priority: int
+    source: bytes | None
+    cache: bool
+    history: int | None
+    heartbeat_s: float | None
+    is_heartbeat_periodic: bool
+    stored_by: int
+    resend_released: bool
+    outcome: bool
+
+
+class SubscribeKeywords(TypedDict, total=False):
+    """The keywords of `Session.subscribe`, for type checkers."""
+
+    name: str
+    queue: str
+    history: bool | int | float | timedelta
+    start: Checkpoint | None
+    auto_accept: bool
+    on_lost: OnLost | None
+    confirm_losses: bool
+    caches: Sequence[str] | None
+    recover: bool
+    query_s: float | None
+    is_cache: bool
+    streams: bool
+
+
+class SyncSubscribeKeywords(TypedDict, total=False):
+    """The keywords of `SyncSession.subscribe`, for type checkers."""
+
+    name: str
+    queue: str
+    history: bool | int | float | timedelta
+    start: Checkpoint | None
+    auto_accept: bool
+    on_lost: OnLost | None
+    idle_s: float | None
+    caches: Sequence[str] | None
+    recover: bool
+    query_s: float | None
+    streams: bool
 
 
 class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):

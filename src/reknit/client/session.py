@@ -6,24 +6,36 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, Unpack, overload
 
 from reknit import environment
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
+from reknit.client.codecs import CodecOf, codec_of
 from reknit.client.group.group import Group, topic_of, transport_of
 from reknit.client.group.journal import GroupJournal
 from reknit.client.group.keys import GroupKeys
 from reknit.client.message_router import MessageRouter
-from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions, check_queue
+from reknit.client.options import (
+    GroupOptions,
+    OnLost,
+    PublisherKeywords,
+    PublisherOptions,
+    SubscribeKeywords,
+    SubscribeOptions,
+    check_queue,
+)
+from reknit.client.publish.event_fields import Headers, check_priority, variant_of
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.publish.publisher import Publisher
+from reknit.client.publish.typed_publisher import TypedPublisher, encode_all_typed, encode_typed
 from reknit.client.recovery.subscription_recovery import RecoveryAccess
 from reknit.client.rpc.attribute_publisher import AttributePublishers
 from reknit.client.rpc.requests import Caller, Reply, address_of, default_address
 from reknit.client.rpc.service import Handler, Service
 from reknit.client.subscribe.subscription import Subscription
+from reknit.client.subscribe.typed_subscription import TypedSubscription
 from reknit.config import Config, MulticastSettings
 from reknit.connection.ledger_pages import read_ledger
 from reknit.connection.publish_driver import StoredFuture
@@ -34,6 +46,8 @@ from reknit.lineage import lasting_source
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.topic import Pattern, check_topic
 from reknit.transport.heap import keep_heap
+
+T = TypeVar("T")
 
 
 class Session:
@@ -64,7 +78,7 @@ class Session:
         )
         self._access = RecoveryAccess(name=name, config=self.config, token=token, tls=tls)
         self._caller: Caller | None = None
-        self._by_topic: dict[str, Publisher] = {}
+        self._by_topic: dict[str | tuple[str, int], Publisher] = {}
 
     # -- life
 
@@ -101,10 +115,21 @@ class Session:
 
     # -- publishing
 
+    @overload
+    def publisher(
+        self, topic: str, *, codec: None = None, **options: Unpack[PublisherKeywords]
+    ) -> Publisher: ...
+
+    @overload
+    def publisher(
+        self, topic: str, *, codec: CodecOf[T], **options: Unpack[PublisherKeywords]
+    ) -> TypedPublisher[T]: ...
+
     def publisher(
         self,
         topic: str,
         *,
+        codec: CodecOf[Any] | None = None,
         wait: bool = True,
         ttl_ms: int = 0,
         priority: int = PRIORITY_DEFAULT,
@@ -116,8 +141,11 @@ class Session:
         stored_by: int = 1,
         resend_released: bool = False,
         outcome: bool = False,
-    ) -> Publisher:
+    ) -> Publisher | TypedPublisher[Any]:
         """A publisher on one topic, with a source of its own.
+
+        With a `codec` it takes values in place of payloads: `reknit.JSON`, `reknit.MsgPack`, or a type, such as a
+        msgspec Struct, a dataclass or a pydantic model, whose values are sent as JSON.
 
         In a session with a name the source is lasting: a later session of that name continues its seqs. `wait=False`
         raises `Full` at the window's limit instead of waiting. The publisher holds its newest events (`history` of
@@ -143,13 +171,14 @@ class Session:
             resend_released=resend_released,
             outcome=outcome,
         )
-        return self.make_publisher(topic, options)
+        made = self.make_publisher(topic, options)
+        return made if codec is None else TypedPublisher(made, codec_of(codec))
 
-    def make_publisher(self, topic: str, options: PublisherOptions) -> Publisher:
-        """As `publisher`, with its keywords as one value."""
+    def make_publisher(self, topic: str, options: PublisherOptions, variant: str = "") -> Publisher:
+        """As `publisher`, with its keywords as one value. A `variant` of a topic has a lasting source of its own."""
         check_topic(topic)
         self._count += 1
-        lineage = f"{self.name}\0{topic}" if self.name and options.source is None else ""
+        lineage = f"{self.name}\0{topic}{variant}" if self.name and options.source is None else ""
         source = self._source(lineage) if options.source is None else options.source
         is_lasting = options.source is not None or bool(self.name)
         if source in self.router.publishers:
@@ -173,19 +202,116 @@ class Session:
             return lasting_source(lineage, self.router.connection.epoch)
         return self._id + self._count.to_bytes(SOURCE_BYTES // 2, "big")
 
-    def _publisher_of(self, topic: str) -> Publisher:
-        publisher = self._by_topic.get(topic)
+    def _publisher_of(self, topic: str, priority: int | None = None) -> Publisher:
+        """The publisher of calls without one. Events of another priority overtake, so they have their own source."""
+        key = topic if priority is None else (topic, check_priority(priority))
+        publisher = self._by_topic.get(key)
         if publisher is None:
-            publisher = self._by_topic[topic] = self.publisher(topic)
+            publisher = self._make_publisher_of(topic, priority)
+            self._by_topic[key] = publisher
         return publisher
 
-    def publish(self, topic: str, payload: Buffer | str) -> StoredFuture:
-        """Publish one event. Awaiting the result returns when the event is stored: durable on the node."""
-        return self._publisher_of(topic).publish(payload)
+    def _make_publisher_of(self, topic: str, priority: int | None) -> Publisher:
+        if priority is None:
+            return self.publisher(topic)
+        if priority == PRIORITY_DEFAULT:
+            return self._publisher_of(topic)
+        return self.make_publisher(topic, PublisherOptions(priority=priority), variant_of(priority))
 
-    def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> StoredFuture:
-        """Publish many events in one call and as few batches as possible; the awaitable is done when all are stored."""
-        return self._publisher_of(topic).publish_many(payloads)
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: Buffer | str,
+        *,
+        codec: None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture: ...
+
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: T,
+        *,
+        codec: CodecOf[T],
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture: ...
+
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        codec: CodecOf[Any] | None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture:
+        """Publish one event. Awaiting the result returns when the event is stored: durable on the node.
+
+        `key`: on a topic with `order = "key"`, an event waits only for events of the same key. `headers` are texts for
+        subscribers. After `ttl_ms` milliseconds the event is not worth delivering any more. `priority` is a number
+        from 0 to 6 (1): events of a higher one overtake. With a `codec` the payload is a value: see `publisher`.
+        """
+        if codec is not None:
+            payload, headers = encode_typed(codec_of(codec), payload, headers)
+        publisher = self._publisher_of(topic, priority)
+        return publisher.publish(payload, key=key, headers=headers, ttl_ms=ttl_ms)
+
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Buffer | str],
+        *,
+        codec: None = None,
+        keys: Sequence[str] | None = None,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture: ...
+
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[T],
+        *,
+        codec: CodecOf[T],
+        keys: Sequence[str] | None = None,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture: ...
+
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Any],
+        *,
+        codec: CodecOf[Any] | None = None,
+        keys: Sequence[str] | None = None,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture:
+        """Publish many events in one call and as few batches as possible; the awaitable is done when all are stored.
+
+        The rest is as in `publish`, with a key for each event, and headers for all of them or a list for each.
+        """
+        if codec is not None:
+            payloads, headers = encode_all_typed(codec_of(codec), payloads, headers)
+        return self._publisher_of(topic, priority).publish_many(
+            payloads, keys, headers=headers, ttl_ms=ttl_ms
+        )
 
     def publish_event(self, attributes: Attributes, payload: bytes) -> StoredFuture:
         """Publish one event to the address in its uProtocol attributes. Raises `InvalidAttributes`."""
@@ -235,10 +361,21 @@ class Session:
 
     # -- subscribing
 
+    @overload
+    def subscribe(
+        self, pattern: str, *, codec: None = None, **options: Unpack[SubscribeKeywords]
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self, pattern: str, *, codec: CodecOf[T], **options: Unpack[SubscribeKeywords]
+    ) -> TypedSubscription[T]: ...
+
     def subscribe(
         self,
         pattern: str,
         *,
+        codec: CodecOf[Any] | None = None,
         name: str = "",
         queue: str = "",
         history: bool | int | float | timedelta = False,
@@ -251,8 +388,12 @@ class Session:
         query_s: float | None = None,
         is_cache: bool = False,
         streams: bool = False,
-    ) -> Subscription:
+    ) -> Subscription | TypedSubscription[Any]:
         """Events that match the pattern, in order per source.
+
+        With a `codec`, `event.payload` is a value: `reknit.JSON`, `reknit.MsgPack`, or a type, such as a msgspec
+        Struct, a dataclass or a pydantic model, that is read from JSON. An event that can't be decoded is rejected with
+        the reason, so a durable subscription makes it a dead letter.
 
         With a `name` the subscription is durable: the node retains the events that it has not settled, and it resumes
         where it left off. It starts with events that are published from now on, or with history, or after a
@@ -288,7 +429,8 @@ class Session:
             is_cache=is_cache,
             streams=streams,
         )
-        return self.make_subscription(pattern, options)
+        made = self.make_subscription(pattern, options)
+        return made if codec is None else TypedSubscription(made, codec_of(codec), pattern)
 
     def make_subscription(self, pattern: str, options: SubscribeOptions) -> Subscription:
         """As `subscribe`, with its keywords as one value."""
