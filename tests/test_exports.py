@@ -36,6 +36,7 @@ EXPORTS = [
     "Modified",
     "MsgPack",
     "NotConnected",
+    "NotOpen",
     "Outcome",
     "OutcomePublisher",
     "Publisher",

@@ -10,6 +10,7 @@
     │   ├── InvalidPayload      (also TypeError) a value that is no payload, and there is no codec for it
     │   ├── TooLarge            (also ValueError) larger than a limit allows
     │   ├── Full                a limit was reached and the caller chose not to wait
+    │   ├── NotOpen             used before its `async with`
     │   ├── Closed              used after it was closed
     │   └── NotConnected        (also ConnectionError) there is no connection to use
     │       └── TlsFailed       the TLS handshake failed, or a certificate can't be verified
@@ -40,8 +41,8 @@ from reknit.outcome import code_name
 __all__ = [
     "Aborted", "Closed", "Full", "Gone", "InvalidAddress", "InvalidAttributes", "InvalidCheckpoint", "InvalidConfig",
     "InvalidPayload", "InvalidTopic", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked", "LocalError",
-    "MalformedFrame", "Modified", "NotConnected", "Refused", "Rejected", "ReknitError", "Released", "RemoteError",
-    "RequestFailed", "TlsFailed", "TooLarge", "Undelivered", "VersionMismatch",
+    "MalformedFrame", "Modified", "NotConnected", "NotOpen", "Refused", "Rejected", "ReknitError", "Released",
+    "RemoteError", "RequestFailed", "TlsFailed", "TooLarge", "Undelivered", "VersionMismatch",
 ]  # fmt: skip
 
 _SHOWN_CHARS_MAX = 80
@@ -192,6 +193,22 @@ class Full(LocalError):
 
     def __str__(self) -> str:
         return f"full: {self.limit}; wait and try again, or raise {self.setting}"
+
+
+class NotOpen(LocalError):
+    """An object was used without the `async with` or `with` that opens it.
+
+    >>> print(NotOpen("the session"))
+    the session is not open; use it in an `async with` statement, or in a `with` statement if it is a blocking one
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        do = "use it in an `async with` statement, or in a `with` statement if it is a blocking one"
+        return f"{self.what} is not open; {do}"
 
 
 class Closed(LocalError):

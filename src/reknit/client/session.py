@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from enum import Enum
 from typing import Any, TypeVar, Unpack, overload
 
 from reknit import environment
@@ -16,7 +18,7 @@ from reknit.client.codecs import CodecOf, codec_of
 from reknit.client.group.group import Group, topic_of, transport_of
 from reknit.client.group.journal import GroupJournal
 from reknit.client.group.keys import GroupKeys
-from reknit.client.message_router import MessageRouter
+from reknit.client.message_router import MessageRouter, RoutedPublisher
 from reknit.client.options import (
     GroupOptions,
     OnLost,
@@ -24,7 +26,8 @@ from reknit.client.options import (
     PublisherOptions,
     SubscribeKeywords,
     SubscribeOptions,
-    check_queue,
+    check_publisher,
+    check_subscription,
 )
 from reknit.client.publish.event_fields import Headers, check_priority, variant_of
 from reknit.client.publish.outcomes import OutcomePublisher
@@ -40,7 +43,7 @@ from reknit.config import Config, MulticastSettings
 from reknit.connection.ledger_pages import read_ledger
 from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
-from reknit.errors import Closed
+from reknit.errors import Closed, NotOpen, ReknitError
 from reknit.frame import Buffer
 from reknit.lineage import lasting_source
 from reknit.protocol.multicast.settings import GroupSettings
@@ -48,6 +51,14 @@ from reknit.topic import Pattern, check_topic
 from reknit.transport.heap import keep_heap
 
 T = TypeVar("T")
+
+log = logging.getLogger("reknit.client")
+
+
+class _State(Enum):
+    NEW = "new"
+    OPEN = "open"
+    CLOSED = "closed"
 
 
 class Session:
@@ -67,6 +78,7 @@ class Session:
         self.name = name
         self.config = config or Config()
         self._wait_s = wait_s
+        self._state = _State.NEW
         self._id = environment.token_bytes(SOURCE_BYTES // 2)
         self._count = 0
         self.address = address_of(address) if address else default_address(name, self._id)
@@ -84,30 +96,54 @@ class Session:
 
     async def open(self) -> Session:
         """Connect. Raises `NotConnected` when no node answers in time."""
+        self._check_not_closed()
         keep_heap()
         await self.connection.open(self._wait_s)
+        self._state = _State.OPEN
         return self
 
     async def close(self) -> None:
-        """Return when everything published is stored, then disconnect."""
+        """Return when everything published is stored, then disconnect.
+
+        Raises the error of events that are not stored, if no call has raised it before.
+        """
+        self._state = _State.CLOSED
         if self._caller is not None:
             await self._caller.close()
-        publishers = self.router.publishers
+        publishers = list(self.router.publishers.values())
+        unheard: list[BaseException] = []
         try:
             if self.connection.is_up:
-                await asyncio.gather(*(publisher.flush() for publisher in list(publishers.values())))
+                unheard = await _flush_all(publishers)
         finally:
             for stream in list(self.router.streams.values()):
                 await stream.abort()
-            for publisher in list(publishers.values()):
+            for publisher in publishers:
                 publisher.fail(Closed("the session", "connect again"))
             await self.connection.close()
+        if unheard:
+            raise unheard[0]
 
     async def __aenter__(self) -> Session:
         return await self.open()
 
     async def __aexit__(self, *args: object) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except ReknitError as error:
+            if args[0] is None:
+                raise
+            log.warning("not all events of the session with %s were stored: %s", self.url, error)
+
+    def _check_open(self) -> None:
+        """Refuse at once what would wait for a connection for ever."""
+        self._check_not_closed()
+        if self._state is _State.NEW:
+            raise NotOpen("the session")
+
+    def _check_not_closed(self) -> None:
+        if self._state is _State.CLOSED:
+            raise Closed("the session", "connect again")
 
     @property
     def is_connected(self) -> bool:
@@ -176,7 +212,9 @@ class Session:
 
     def make_publisher(self, topic: str, options: PublisherOptions, variant: str = "") -> Publisher:
         """As `publisher`, with its keywords as one value. A `variant` of a topic has a lasting source of its own."""
+        self._check_open()
         check_topic(topic)
+        check_publisher(options)
         self._count += 1
         lineage = f"{self.name}\0{topic}{variant}" if self.name and options.source is None else ""
         source = self._source(lineage) if options.source is None else options.source
@@ -263,7 +301,11 @@ class Session:
         """
         if codec is not None:
             payload, headers = encode_typed(codec_of(codec), payload, headers)
-        publisher = self._publisher_of(topic, priority)
+        publisher = self._by_topic.get(topic) if priority is None else None
+        if publisher is None:
+            publisher = self._publisher_of(topic, priority)
+        if key is None and headers is None and ttl_ms is None:
+            return publisher.publish(payload)
         return publisher.publish(payload, key=key, headers=headers, ttl_ms=ttl_ms)
 
     @overload
@@ -315,6 +357,7 @@ class Session:
 
     def publish_event(self, attributes: Attributes, payload: bytes) -> StoredFuture:
         """Publish one event to the address in its uProtocol attributes. Raises `InvalidAttributes`."""
+        self._check_open()
         return self.attribute_publishers.send(attributes, payload)
 
     # -- requests
@@ -334,6 +377,7 @@ class Session:
         no service got the request; after DEADLINE_EXCEEDED it is not known whether it was carried out. Further
         `attributes` may be `permission_level`, `token`, `traceparent` and `payload_format`.
         """
+        self._check_open()
         if self._caller is None:
             self._caller = Caller(
                 self.address, self.config.rpc, publish=self.publish_event, subscribe=self.subscribe
@@ -349,6 +393,7 @@ class Session:
         Requests wait until their ttl ends while no service is there. One session at a time serves an address: the
         latest, unless each has a `name` of its own.
         """
+        self._check_open()
         limit = self.config.rpc.handlers_max if handlers_max is None else handlers_max
         return Service(
             address_of(address),
@@ -434,9 +479,9 @@ class Session:
 
     def make_subscription(self, pattern: str, options: SubscribeOptions) -> Subscription:
         """As `subscribe`, with its keywords as one value."""
+        self._check_open()
         Pattern(pattern)
-        if options.queue:
-            check_queue(options)
+        check_subscription(options)
         self._count += 1
         return Subscription(self.router, self._access, sub=self._count, pattern=pattern, options=options)
 
@@ -470,6 +515,7 @@ class Session:
 
     def make_group(self, name: str, options: GroupOptions) -> Group:
         """As `group`, with its keywords as one value."""
+        self._check_open()
         config = options.settings if options.settings is not None else self.config.group
         return Group(
             name,
@@ -501,6 +547,7 @@ class Session:
 
     async def ask_raw(self, what: str, **args: Any) -> tuple[Any, bytes]:
         """As `ask`, with the bytes of batches that came with the answer."""
+        self._check_open()
         return await self.router.admin_requests.ask(what, args)
 
     async def status(self) -> dict[str, Any]:
@@ -537,6 +584,14 @@ class Session:
         """The routes that were added to the node."""
         rows: list[dict[str, Any]] = await self.ask("routes")
         return rows
+
+
+async def _flush_all(publishers: Sequence[RoutedPublisher]) -> list[BaseException]:
+    """Store everything that was published; returns the errors that no caller has got before."""
+    failed = [publisher for publisher in publishers if publisher.is_heard()]
+    rest = [publisher for publisher in publishers if publisher not in failed]
+    results = await asyncio.gather(*(publisher.flush() for publisher in rest), return_exceptions=True)
+    return [result for result in results if isinstance(result, BaseException)]
 
 
 def connect(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from reknit.client.blocking.loop_thread import LoopThread
@@ -32,6 +32,8 @@ class SyncPublisher:
         self._publisher = publisher
         self._limits = limits
         self.is_closed = False
+        self.is_heard = False
+        """Whether a caller was told that events are not stored."""
         self._changed = threading.Condition()
         self._payloads: list[bytes] = []
         self._bytes = 0
@@ -60,6 +62,7 @@ class SyncPublisher:
             while self._bytes > self._limits.batch_bytes and self._error is None:
                 self._changed.wait()
             if self._error is not None:
+                self.is_heard = True
                 raise self._error
             self._payloads.append(checked)
             self._bytes += len(checked) + LENGTH_BYTES
@@ -91,7 +94,7 @@ class SyncPublisher:
         if checked:
             fields = {"keys": keys, "headers": headers, "ttl_ms": ttl_ms}
             given = {name: value for name, value in fields.items() if value is not None}
-            self._thread.run(self._publish(checked, given))
+            self._run(self._publish(checked, given))
         return None
 
     def stream(self, headers: dict[str, str] | None = None, size: int | None = None) -> SyncStream:
@@ -101,7 +104,7 @@ class SyncPublisher:
     def flush(self) -> None:
         """Return when everything sent so far is stored. Raises the error if it is not."""
         if not self.is_closed:
-            self._thread.run(self._flush())
+            self._run(self._flush())
 
     def close(self) -> None:
         """Return when everything is stored; afterwards nothing can be published."""
@@ -116,6 +119,13 @@ class SyncPublisher:
 
     def __exit__(self, *args: object) -> None:
         self.close()
+
+    def _run(self, program: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._thread.run(program)
+        except ReknitError:
+            self.is_heard = True
+            raise
 
     def _checked(self, payload: Buffer | str) -> bytes:
         return check_payload(payload, self.topic, self._limits.payload_bytes_max)

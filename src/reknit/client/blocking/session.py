@@ -6,6 +6,7 @@ received batches are passed on all at once, and so are outcomes.
 
 from __future__ import annotations
 
+import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -38,8 +39,10 @@ from reknit.client.rpc.requests import Reply
 from reknit.client.session import Session, connect
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
-from reknit.errors import Closed
+from reknit.errors import Closed, NotOpen, ReknitError
 from reknit.frame import Buffer
+
+log = logging.getLogger("reknit.client")
 
 T = TypeVar("T")
 
@@ -52,6 +55,7 @@ class SyncSession:
     ) -> None:
         self._make, self._start_thread = make, start_thread
         self._thread: LoopThread | None = None
+        self._was_open = False
         self._lock = threading.Lock()
         self._publishers: list[SyncPublisher] = []
         self._by_topic: dict[tuple[str, int], SyncPublisher] = {}
@@ -64,7 +68,7 @@ class SyncSession:
         except BaseException:
             thread.stop()
             raise
-        self._thread = thread
+        self._thread, self._was_open = thread, True
         return self
 
     async def _open(self) -> Session:
@@ -76,23 +80,39 @@ class SyncSession:
         if thread is None:
             return
         try:
-            if self._session.is_connected:
-                for publisher in self._publishers:
-                    publisher.flush()
+            unheard = self._flush_all() if self._session.is_connected else None
             thread.run(self._session.close())
         finally:
             thread.stop()
+        if unheard is not None:
+            raise unheard
+
+    def _flush_all(self) -> ReknitError | None:
+        """Store everything that was published; returns the first error that no call has raised before."""
+        unheard: ReknitError | None = None
+        for publisher in self._publishers:
+            was_heard = publisher.is_heard
+            try:
+                publisher.flush()
+            except ReknitError as error:
+                unheard = unheard or (None if was_heard else error)
+        return unheard
 
     def __enter__(self) -> SyncSession:
         return self.open()
 
-    def __exit__(self, *args: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *args: object) -> None:
+        try:
+            self.close()
+        except ReknitError as error:
+            if kind is None:
+                raise
+            log.warning("not all events of the session with %s were stored: %s", self._session.url, error)
 
     @property
     def _loop(self) -> LoopThread:
         if self._thread is None:
-            raise Closed("the session", "use it in a with statement, or call open()")
+            raise Closed("the session", "connect again") if self._was_open else NotOpen("the session")
         return self._thread
 
     @property

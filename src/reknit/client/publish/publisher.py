@@ -34,7 +34,7 @@ from reknit.client.publish.window import PublishWindow
 from reknit.client.recovery.publisher_recovery import PublisherRecovery, PublisherRecoverySettings
 from reknit.client.streams import OutgoingStream
 from reknit.config import Config
-from reknit.connection.futures import fail_all, resolve
+from reknit.connection.futures import resolve
 from reknit.connection.publish_driver import PublishDriver, StoredFuture
 from reknit.errors import Closed, LocalError, Refused
 from reknit.frame import Buffer
@@ -150,12 +150,15 @@ class Publisher:
         ttl_ms: int | None = None,
     ) -> StoredFuture:
         """Publish one event; the awaitable is done when there is room for more. `flush` raises errors."""
-        if type(payload) is not bytes or len(payload) > self._payload_bytes_max:
+        if type(payload) is not bytes:
             payload = self._check(payload)
+        size = len(payload)
+        if size > self._payload_bytes_max:
+            self._check(payload)
         if key is not None or headers is not None or ttl_ms is not None:
             self._add_fields(self._field_limit.of_one(key, headers, ttl_ms))
         self._payloads.append(payload)
-        self._bytes += len(payload) + LENGTH_BYTES
+        self._bytes += size + 4
         if self._bytes >= self._batch_bytes:
             return self._send_full()
         if not self._is_scheduled:
@@ -242,8 +245,7 @@ class Publisher:
 
     async def _wait_for_path(self) -> None:
         """Return when a subscriber is there, as far as this publisher knows."""
-        if self._driver.error is not None:
-            raise self._driver.error
+        self._driver.check()
 
     async def flush(self) -> None:
         """Return when everything published so far is stored. Raises the error if it is not."""
@@ -256,8 +258,7 @@ class Publisher:
     # -- gathering
 
     def _check(self, payload: Buffer | str) -> bytes:
-        if self._driver.error is not None:
-            raise self._driver.error
+        self._driver.check()
         return check_payload(payload, self.topic, self._payload_bytes_max)
 
     def _join(self, payloads: list[Buffer], lengths: list[int], size: int) -> bytes | None:
@@ -388,14 +389,20 @@ class Publisher:
         self._event_fields = GatheredFields()
         self._driver.fail(error)
         self._window.fail(error)
-        fail_all(futures, error)
+        self._driver.failed.fail(futures, error)
         if self._outcomes is not None:
             self._outcomes.fail(error)
 
+    def is_heard(self) -> bool:
+        """Whether a caller was told why nothing more can be published."""
+        return self._driver.failed.close()
+
     async def close(self) -> None:
-        """Return when everything is stored; afterwards nothing can be published."""
+        """Return when everything is stored; afterwards nothing can be published. Raises what nobody was told yet."""
+        was_heard = self._driver.error is not None and self.is_heard()
         try:
-            await self.flush()
+            if not was_heard:
+                await self.flush()
         finally:
             self._router.remove_publisher(self)
             self._recovery.close()
