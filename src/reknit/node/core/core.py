@@ -406,10 +406,12 @@ class Core:
         """Send a message to a peer now, ahead of the effects that wait; nothing happens if it is gone."""
         self._shell.send(peer, (encode(message),))
 
-    def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
-        """The events `[start, stop)` that are held, as batches cut to that range."""
+    def find(
+        self, topic: str, source: bytes, start: int, stop: int, bytes_max: int | None = None
+    ) -> list[Batch]:
+        """The events `[start, stop)` that are held, as batches cut to that range: as many as fit."""
         found: list[Batch] = []
-        for entry in self.journal.find(topic, source, start, stop):
+        for entry in self.journal.find(topic, source, start, stop, bytes_max):
             try:
                 found.append(Batch.parse(self.journal.fetch(entry)).cut(start, stop))
             except Gone:

@@ -6,14 +6,13 @@ wanted, whether their series were looked at before or are looked at later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Final
 
-from reknit.entries import Entry
 from reknit.errors import Gone, InvalidCheckpoint
 from reknit.ledger import Series
+from reknit.node.core.journal_walks import newest, series_of
 from reknit.protocol.dispatch.inputs import OpenSubscription
-from reknit.seqset import SeqSet
 from reknit.store.journal import READ_BYTES_MAX, Journal
 from reknit.topic import Pattern
 from reknit.wire.messages import Start, Subscribe
@@ -26,9 +25,6 @@ READ: Final = 1_000
 """The cost of reading a part of the journal."""
 WAIT: Final = 0
 """The next step makes sense only when more of the journal is durable."""
-FIND_BATCHES: Final = 64
-"""How many of the newest events of a series are looked at first."""
-
 Steps = Generator[int, None, OpenSubscription]
 """Each step gives its cost."""
 
@@ -69,27 +65,18 @@ def _nothing() -> Generator[int, None, dict[Series, int]]:
     return {}
 
 
-def _series(journal: Journal, pattern: Pattern) -> Iterator[tuple[Series, SeqSet]]:
-    """Every series that matches and has events. Others may be added meanwhile."""
-    known, published = journal.ledger.series, journal.ledger.published
-    for topic in list(known.topics(pattern)):
-        for series in list(known.of(topic)):
-            if seqs := published.get(series):
-                yield series, seqs
-
-
 def _recent(
     journal: Journal, pattern: Pattern, start: Start, now_us: int
 ) -> Generator[int, None, tuple[int, dict[bytes, int]]]:
     """Where the wanted part of history begins, and after which seqs: the last `count` events, or the recent ones."""
     oldest_us = now_us - int(start.age_s * 1e6) if start.age_s else 0
     position, after = journal.end, dict[bytes, int]()
-    for series, seqs in _series(journal, pattern):
+    for series, seqs in series_of(journal, pattern):
         stop = seqs.last + 1
         first = max(journal.first_held(*series), stop - start.count if start.count else 1)
         after[series[1]] = first - 1
         yield SERIES
-        for entry in _newest(journal, series, first, stop):
+        for entry in newest(journal, series, first, stop):
             if entry is None:
                 yield FIND
             elif entry.head.time_us < oldest_us:
@@ -100,25 +87,13 @@ def _recent(
     return position, after
 
 
-def _newest(journal: Journal, series: Series, first: int, stop: int) -> Iterator[Entry | None]:
-    """The batches with any of `[first, stop)`, the newest first, and None after each search for some."""
-    size = FIND_BATCHES
-    while first < stop:
-        low = max(first, stop - size)
-        entries = journal.find(*series, low, stop)
-        yield None
-        yield from reversed(entries)
-        stop = min([low, *(entry.head.first for entry in entries)])
-        size = min(2 * size, 64 * FIND_BATCHES)
-
-
 def _since_now(journal: Journal, pattern: Pattern) -> Generator[int, None, tuple[dict[Series, int], bool]]:
     """A new durable subscriber is owed the events after those published so far. Also gives whether that took a while.
 
     Then some of them may be stored before others were looked at.
     """
     staged, since = journal.staged_end, dict[Series, int]()
-    for series, seqs in _series(journal, pattern):
+    for series, seqs in series_of(journal, pattern):
         since[series] = seqs.last + 1
         yield SERIES
     return since, journal.staged_end != staged
@@ -129,7 +104,7 @@ def _since_held(
 ) -> Generator[int, None, dict[Series, int]]:
     """A new durable subscriber with history is owed the held events after its checkpoint."""
     since = dict[Series, int]()
-    for series, _ in _series(journal, pattern):
+    for series, _ in series_of(journal, pattern):
         since[series] = max(journal.first_held(*series), after.get(series[1], 0) + 1)
         yield SERIES
     return since
