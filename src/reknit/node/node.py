@@ -190,7 +190,7 @@ class Node:
 
     def claim(self, name: str, owner: str) -> None:
         """The durable subscriber that a gateway opens next under this name belongs to an identity."""
-        self.core.claims[name] = owner
+        self.core.openings.claims[name] = owner
 
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers
