@@ -71,12 +71,15 @@ class Ledger:
         if seqs is None:
             seqs = self.restore_published(series, SeqSet())
         totals = self.topics[topic]
+        self._changes.series.add(series)
+        if seqs.extend(start, stop):
+            totals.events += stop - start
+            return
         events, runs = seqs.count, seqs.range_count
         seqs.add(start, stop)
         totals.events += seqs.count - events
         if seqs.range_count != runs:
             totals.gaps += max(seqs.range_count - 1, 0) - max(runs - 1, 0)
-        self._changes.series.add(series)
 
     def restore_published(self, series: Series, seqs: SeqSet) -> SeqSet:
         """A series as it was saved; returns the set that the ledger keeps."""

@@ -48,7 +48,7 @@ MUTANTS: Final = (
     Mutant(
         name="promise-forgotten",
         module=STATE,
-        old="            self._effects.append(self._promises.popleft()[1])",
+        old="            self.effects.append(self._promises.popleft()[1])",
         new="            self._promises.popleft()",
         breaks="an answer that waits for the journal is sent",
     ),
