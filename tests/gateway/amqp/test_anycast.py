@@ -10,9 +10,10 @@ import pytest
 from reknit.config import TopicSettings
 from reknit.node.node import Node
 from reknit.topic import Pattern
-from tests.gateway.amqp.clients import Client, broker, config, say, url_of
+from tests.gateway.amqp.clients import Client, amqp_of, broker, config, say, url_of
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")
+reactor = pytest.importorskip("proton.reactor")
 
 TOPICS = (
     TopicSettings(pattern=Pattern("closest/**"), distribution="closest"),
@@ -111,6 +112,20 @@ def test_modified_brings_its_fields_back(client: Client, react: str, fields: tup
     sent = client.sender("balanced/a").send(b"x")
     assert sent.outcome == "modified"
     assert sent.modified == fields
+
+
+def test_message_sent_settled_goes_on_to_who_takes_it_and_is_counted_when_nobody_does(
+    node: Node, client: Client
+) -> None:
+    sender = client.sender("closest/a", resend=True, options=[reactor.AtMostOnce()])
+    first, second = receivers(client, "closest/a", "release", "accept")
+    sender.send_many([b"1", b"2"])
+    client.wait(lambda: len(second.messages) == 2, "both messages")
+    assert amqp_of(node).status()["dropped_settled"] == 0
+    second.close()
+    sender.send(b"3")
+    client.wait(lambda: amqp_of(node).status()["dropped_settled"] == 1, "the count")
+    assert b"3" in first.bodies
 
 
 @pytest.mark.parametrize(

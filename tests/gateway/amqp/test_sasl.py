@@ -96,3 +96,13 @@ def test_any_bytes_let_nobody_in_by_plain(parts: list[bytes], with_header: bool)
     except NotSasl:
         pass
     assert sasl.state is not SaslState.DONE
+
+
+def test_client_that_speaks_tls_on_a_plain_port_is_named() -> None:
+    with pytest.raises(NotSasl, match=r"the client speaks TLS.*tls_cert_file"):
+        SaslServer(["ANONYMOUS"], plain).feed(bytes.fromhex("1603010200010001fc0303"))
+
+
+def test_client_of_another_protocol_is_told_apart_from_a_failed_login() -> None:
+    with pytest.raises(NotSasl, match="does not speak AMQP: it began with b'GET / HT'"):
+        SaslServer(["ANONYMOUS"], plain).feed(b"GET / HTTP/1.1\r\n")

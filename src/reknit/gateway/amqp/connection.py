@@ -10,6 +10,7 @@ from typing import cast
 
 from reknit.config import AmqpSettings
 from reknit.gateway.access import Access
+from reknit.gateway.amqp.codec.attach import DefaultOutcome
 from reknit.gateway.amqp.codec.conditions import FORCED, condition_of
 from reknit.gateway.amqp.connections import AmqpConnections
 from reknit.gateway.amqp.engine import ProtonEngine
@@ -164,7 +165,7 @@ class AmqpConnection(asyncio.Protocol):
         try:
             answer = sasl.feed(data)
         except NotSasl as error:
-            log.warning("%s: %s", self._transport.get_extra_info("peername"), error)
+            log.warning("closing the connection from %s: %s", self._address, error)
             self._transport.close()
             return b""
         if sasl.state is SaslState.FAILED:
@@ -203,7 +204,7 @@ class AmqpConnection(asyncio.Protocol):
             intake=self._intake,
             turns=self._turns,
         )
-        self._links = LinkTable(link_services, self._remote_container)
+        self._links = LinkTable(link_services, self._remote_container, self._default_outcome)
         self._engine = ProtonEngine(
             self,
             self._links,
@@ -216,6 +217,10 @@ class AmqpConnection(asyncio.Protocol):
     def _remote_container(self) -> str:
         assert self._engine is not None
         return self._engine.remote_container
+
+    def _default_outcome(self, link_name: str) -> DefaultOutcome | None:
+        assert self._engine is not None
+        return self._engine.default_outcome(link_name)
 
     # -- turns
 

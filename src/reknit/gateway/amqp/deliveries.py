@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import cproton
 from cproton_ffi import ffi, lib
 
+from reknit.gateway.amqp.codec.conditions import ANNOTATIONS_BYTES_MAX, Modified
 from reknit.outcome import Outcome
 
 Handle = Any
@@ -138,8 +139,10 @@ def wants_settled(link: Handle) -> bool:
 
 
 def open_link(link: Handle, message_bytes_max: int, address: str = "") -> None:
-    """Attach our side: as the client asked, or with an address that was made for it."""
+    """Attach our side: as the client asked, or with an address that was made for it. No filter is applied, so none is
+    echoed: that is how AMQP says so."""
     lib.pn_terminus_copy(lib.pn_link_source(link), lib.pn_link_remote_source(link))
+    lib.pn_data_clear(lib.pn_terminus_filter(lib.pn_link_source(link)))
     lib.pn_terminus_copy(lib.pn_link_target(link), lib.pn_link_remote_target(link))
     if address:
         ours = lib.pn_link_source(link) if is_sender(link) else lib.pn_link_target(link)
@@ -319,11 +322,14 @@ def reject(delivery: Handle, name: str, text: str) -> None:
     lib.pn_delivery_settle(delivery)
 
 
-def modify(delivery: Handle, is_failed: bool, is_undeliverable: bool) -> None:
+def modify(delivery: Handle, fields: Modified) -> None:
     """Modify and settle: the delivery failed, or the message is undeliverable here."""
     local = lib.pn_delivery_local(delivery)
-    lib.pn_disposition_set_failed(local, is_failed)
-    lib.pn_disposition_set_undeliverable(local, is_undeliverable)
+    lib.pn_disposition_set_failed(local, fields.is_failed)
+    lib.pn_disposition_set_undeliverable(local, fields.is_undeliverable)
+    if fields.annotations:
+        data = lib.pn_disposition_annotations(local)
+        lib.pn_data_decode(data, fields.annotations, len(fields.annotations))
     lib.pn_delivery_update(delivery, MODIFIED)
     lib.pn_delivery_settle(delivery)
 
@@ -368,7 +374,19 @@ def remote_condition(delivery: Handle) -> tuple[str, str]:
     return condition(lib.pn_disposition_condition(lib.pn_delivery_remote(delivery)))
 
 
-def remote_modified(delivery: Handle) -> tuple[bool, bool]:
-    """The fields of the client's MODIFIED: whether it failed, and whether it is undeliverable here."""
+def remote_modified(delivery: Handle) -> Modified:
+    """The fields of the client's MODIFIED."""
     remote = lib.pn_delivery_remote(delivery)
-    return bool(lib.pn_disposition_is_failed(remote)), bool(lib.pn_disposition_is_undeliverable(remote))
+    is_failed = bool(lib.pn_disposition_is_failed(remote))
+    is_undeliverable = bool(lib.pn_disposition_is_undeliverable(remote))
+    return Modified(is_failed, is_undeliverable, _encoded(lib.pn_disposition_annotations(remote)))
+
+
+def _encoded(data: Any) -> bytes:
+    """A value as AMQP encodes it; empty without one, and if it is too long to be passed on."""
+    lib.pn_data_rewind(data)
+    size = lib.pn_data_encoded_size(data)
+    if not 0 < size <= ANNOTATIONS_BYTES_MAX:
+        return b""
+    space = ffi.new("char[]", size)
+    return bytes(ffi.unpack(space, size)) if lib.pn_data_encode(data, space, size) == size else b""

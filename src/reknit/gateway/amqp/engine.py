@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import cproton
 from cproton_ffi import ffi, lib
 
+from reknit.gateway.amqp.codec.attach import AttachScanner, DefaultOutcome, with_defaults
 from reknit.gateway.amqp.deliveries import Handle, condition, put_symbols, set_condition, text_of
 
 
@@ -66,12 +67,16 @@ class ProtonEngine:
         lib.pn_connection_collect(self._connection, self._collector)
         lib.pn_transport_bind(self._transport, self._connection)
         self._session_bytes_max = 1 << 20
+        self._attaches = AttachScanner()
+        self._defaults: dict[str, DefaultOutcome] = {}
+        """The default outcomes of receivers that the client attached and we did not yet."""
         self._is_done = False
 
     # -- bytes
 
     def push(self, data: bytes) -> None:
         """Process bytes from the client, and tell the listeners what happened."""
+        self._defaults.update(self._attaches.feed(data))
         at, size = 0, len(data)
         source = ffi.from_buffer(data)
         while at < size and not self._is_done:
@@ -94,7 +99,15 @@ class ProtonEngine:
             lib.pn_transport_peek(transport, ffi.from_buffer(chunk), size)
             lib.pn_transport_pop(transport, size)
             parts.append(chunk)
-        return b"".join(parts)
+        data = b"".join(parts)
+        return with_defaults(data, self._take_default) if self._defaults else data
+
+    def default_outcome(self, link_name: str) -> DefaultOutcome | None:
+        """What the client wants to hold for messages on this link that it settles without an outcome."""
+        return self._defaults.get(link_name)
+
+    def _take_default(self, link_name: str) -> DefaultOutcome | None:
+        return self._defaults.pop(link_name, None)
 
     @property
     def is_ended(self) -> bool:

@@ -35,6 +35,8 @@ from reknit.trust.identities import NOBODY, Identity
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 HEADER_BYTES: Final = 8
+TLS_RECORD: Final = b"\x16\x03"
+"""TLS begins with a handshake record of version 3."""
 FRAME_BYTES_MAX: Final = 4096
 """SASL frames are short. A client that sends a longer one is rejected."""
 _MECHANISMS, _INIT, _CHALLENGE, _RESPONSE, _OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
@@ -67,6 +69,15 @@ class NotSasl(RemoteError):
 
     def __str__(self) -> str:
         return f"not a SASL exchange: {self.what}"
+
+
+def _other_protocol(header: bytes) -> str:
+    """What a client speaks that does not speak AMQP."""
+    if header[:2] == TLS_RECORD:
+        return (
+            "the client speaks TLS, and this port does not; set amqp.tls_cert_file, or connect with amqp://"
+        )
+    return f"the client does not speak AMQP: it began with {header!r}"
 
 
 def frame(performative: int, fields: Sequence[bytes]) -> bytes:
@@ -122,6 +133,8 @@ class SaslServer:
             self.state = SaslState.DONE  # a client without SASL is anonymous
             return b""
         if header != SASL_HEADER:
+            if not header.startswith(b"AMQP"):
+                raise NotSasl(_other_protocol(header))
             self.state = SaslState.FAILED
             return SASL_HEADER  # "the protocol header that is acceptable", before closing
         self._buffer = self._buffer[HEADER_BYTES:]

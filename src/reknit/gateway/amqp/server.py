@@ -109,6 +109,7 @@ class AmqpServer:
             "links_out": len(outs),
             "deliveries_in": self._counts.incoming,
             "deliveries_out": self._counts.outgoing,
+            "dropped_settled": self._counts.dropped,
             "unsettled_in": sum(link.unsettled for link in ins),
             "unsettled_out": sum(link.unsettled for link in outs),
             "credit_in": sum(link.credit for link in ins),

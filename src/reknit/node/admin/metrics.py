@@ -126,12 +126,17 @@ def _amqp(amqp: dict[str, Any] | None) -> Iterator[Metric]:
         "reknit_amqp", "Connections, links, unsettled and credit of AMQP.", labels=["what"]
     )
     total = CounterMetricFamily("reknit_amqp_deliveries", "Messages over AMQP.", labels=["direction"])
+    dropped = CounterMetricFamily(
+        "reknit_amqp_dropped_settled", "Messages that were sent settled, and that nobody accepted."
+    )
     for what, value in (amqp or {}).items():
         if what.startswith("deliveries_"):
             total.add_metric([what.removeprefix("deliveries_")], value)
+        elif what == "dropped_settled":
+            dropped.add_metric([], value)
         elif what != "url":
             now.add_metric([what], value)
-    yield from (now, total)
+    yield from (now, total, dropped)
 
 
 def _refused(totals: dict[str, dict[str, int]]) -> Iterator[Metric]:

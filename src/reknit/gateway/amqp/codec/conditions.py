@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from base64 import b64decode, b64encode
+from typing import Final, NamedTuple
 
+from reknit.gateway.amqp.codec.encoding import MalformedValue, Symbol, decode
 from reknit.outcome import Code
 
 INTERNAL_ERROR: Final = "amqp:internal-error"
@@ -92,23 +94,58 @@ def rejected_of(code: int, text: str) -> tuple[str, str]:
 _CONDITION_TEXT: Final = re.compile(r"([\w.-]+(?::[\w.-]+)+): (.*)", re.ASCII | re.DOTALL)
 
 
-def modified_text(is_failed: bool, is_undeliverable: bool) -> str:
+class Modified(NamedTuple):
+    """The fields of MODIFIED. `annotations` are as AMQP encodes them; empty without any."""
+
+    is_failed: bool = True
+    is_undeliverable: bool = False
+    annotations: bytes = b""
+
+
+ANNOTATIONS_BYTES_MAX: Final = 512
+"""Longer annotations of a MODIFIED are not passed on: the text of an outcome is kept in the journal."""
+
+
+def modified_text(fields: Modified) -> str:
     """The fields of a client's MODIFIED as a text, which the fabric passes on.
 
-    >>> modified_text(True, True)
+    >>> modified_text(Modified(True, True))
     'failed, undeliverable here'
+    >>> from reknit.gateway.amqp.codec.encoding import encode
+    >>> modified_text(Modified(False, False, encode({Symbol("x-opt-why"): "late"})))
+    'not failed; annotations wRICowl4LW9wdC13aHmhBGxhdGU='
     """
-    return ", ".join(_FAILED * is_failed + _UNDELIVERABLE * is_undeliverable) or _UNCHANGED
+    words = _FAILED * fields.is_failed + _UNDELIVERABLE * fields.is_undeliverable
+    text = ", ".join(words) or _UNCHANGED
+    if not 0 < len(fields.annotations) <= ANNOTATIONS_BYTES_MAX:
+        return text
+    return f"{text}{_ANNOTATIONS}{b64encode(fields.annotations).decode()}"
 
 
 _FAILED, _UNDELIVERABLE, _UNCHANGED = ("failed",), ("undeliverable here",), "not failed"
+_ANNOTATIONS: Final = "; annotations "
 
 
-def modified_of(text: str) -> tuple[bool, bool]:
-    """The fields of MODIFIED: failed, undeliverable here. Any other text, as for an event in doubt, means failed.
+def modified_of(text: str) -> Modified:
+    """The fields of MODIFIED. Any other text, as for an event in doubt, means failed.
 
-    >>> modified_of("undeliverable here"), modified_of("the path was lost")
-    ((False, True), (True, False))
+    >>> modified_of("undeliverable here"), modified_of("the path was lost").is_failed
+    (Modified(is_failed=False, is_undeliverable=True, annotations=b''), True)
+    >>> modified_of("failed; annotations wQYCowFhVQE=").annotations.hex(" ")
+    'c1 06 02 a3 01 61 55 01'
     """
-    is_undeliverable = text.endswith(_UNDELIVERABLE[0])
-    return text not in (_UNDELIVERABLE[0], _UNCHANGED), is_undeliverable
+    words, _, encoded = text.partition(_ANNOTATIONS)
+    is_undeliverable = words.endswith(_UNDELIVERABLE[0])
+    is_failed = words not in (_UNDELIVERABLE[0], _UNCHANGED)
+    return Modified(is_failed, is_undeliverable, _annotations(encoded))
+
+
+def _annotations(encoded: str) -> bytes:
+    """The annotations in a text, if they are: any subscriber may write such a text."""
+    try:
+        data = b64decode(encoded, validate=True)
+        found, end = decode(data) if data else ({}, 0)
+    except (ValueError, MalformedValue):
+        return b""
+    is_map = isinstance(found, dict) and all(isinstance(key, Symbol) for key in found)
+    return data if is_map and end == len(data) else b""

@@ -7,7 +7,8 @@ from itertools import repeat
 
 from reknit.batch import Batch
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.codec.conditions import code_of, modified_text, rejected_text
+from reknit.gateway.amqp.codec.attach import DefaultOutcome
+from reknit.gateway.amqp.codec.conditions import Modified, code_of, modified_text, rejected_text
 from reknit.gateway.amqp.deliveries import Handle
 from reknit.outcome import Code, Outcome
 
@@ -15,6 +16,7 @@ UNDELIVERABLE = "the receiver marked it as undeliverable here"
 LinkDisposition = tuple[Outcome, int, str]
 """An outcome, a google.rpc code and a text."""
 ACCEPTED: LinkDisposition = (Outcome.ACCEPTED, 0, "")
+RELEASED: LinkDisposition = (Outcome.RELEASED, 0, "")
 RECEIVED: LinkDisposition = (Outcome.RECEIVED, 0, "")
 Settle = Callable[[Batch, int, int, Outcome, int, str], None]
 
@@ -40,11 +42,13 @@ class UnsettledMessages:
         settle: Settle,
         *,
         is_anycast: bool,
+        default_outcome: DefaultOutcome | None,
         on_disposition: Callable[[], None],
         on_stream_settled: Callable[[], None],
     ) -> None:
         self._settle = settle
         self._is_anycast = is_anycast
+        self._default_outcome = default_outcome
         self._on_disposition = on_disposition
         self._on_stream_settled = on_stream_settled
         self._events: dict[Handle, tuple[Batch, int]] = {}
@@ -95,7 +99,9 @@ class UnsettledMessages:
             self.add(batch, seq, seq + 1, RECEIVED)
             return
         elif state or deliveries.is_settled(delivery):
-            self.add(batch, seq, seq + 1, disposition_of(delivery, state, self._is_anycast))
+            self.add(
+                batch, seq, seq + 1, disposition_of(delivery, state, self._default_outcome, self._is_anycast)
+            )
         else:
             return
         del self._events[delivery]
@@ -122,22 +128,42 @@ class UnsettledMessages:
             self._settle(run.batch, run.start, run.stop, *run.disposition)
 
 
-def disposition_of(delivery: Handle, state: int, is_anycast: bool) -> LinkDisposition:
+def disposition_of(
+    delivery: Handle, state: int, default_outcome: DefaultOutcome | None, is_anycast: bool
+) -> LinkDisposition:
     """The disposition of a delivery that the client settled, or gave a final state."""
     if state == deliveries.RELEASED:
-        return Outcome.RELEASED, 0, ""
+        return RELEASED
     if state == deliveries.REJECTED:
-        name, text = deliveries.remote_condition(delivery)
-        return Outcome.REJECTED, int(code_of(name)), rejected_text(name, text)
+        return _rejected(*deliveries.remote_condition(delivery))
     if state == deliveries.MODIFIED:
-        return _modified(*deliveries.remote_modified(delivery), is_anycast)
-    # Settled without an outcome: AMQP has the source's default outcome for that, which proton does not read.
-    return _modified(is_failed=True, is_undeliverable=False, is_anycast=is_anycast)
+        return _modified(deliveries.remote_modified(delivery), is_anycast)
+    return _default(default_outcome, is_anycast)
 
 
-def _modified(is_failed: bool, is_undeliverable: bool, is_anycast: bool) -> LinkDisposition:
+def _default(outcome: DefaultOutcome | None, is_anycast: bool) -> LinkDisposition:
+    """The disposition of a message that the client settled without one. It has not said that it processed it, unless
+    that is what it asked for when it attached the link."""
+    if outcome is None:
+        return _modified(Modified(), is_anycast)
+    match outcome.name:
+        case "accepted":
+            return ACCEPTED
+        case "released":
+            return RELEASED
+        case "rejected":
+            return _rejected(*outcome.condition)
+        case _:
+            return _modified(outcome.modified, is_anycast)
+
+
+def _rejected(name: str, text: str) -> LinkDisposition:
+    return Outcome.REJECTED, int(code_of(name)), rejected_text(name, text)
+
+
+def _modified(fields: Modified, is_anycast: bool) -> LinkDisposition:
     if is_anycast:
-        return Outcome.MODIFIED, 0, modified_text(is_failed, is_undeliverable)
-    if is_undeliverable:  # the client asks not to get it again
+        return Outcome.MODIFIED, 0, modified_text(fields)
+    if fields.is_undeliverable:  # the client asks not to get it again
         return Outcome.REJECTED, int(Code.FAILED_PRECONDITION), UNDELIVERABLE
-    return (Outcome.FAILED if is_failed else Outcome.RELEASED), 0, ""
+    return (Outcome.FAILED if fields.is_failed else Outcome.RELEASED), 0, ""

@@ -7,6 +7,7 @@ from operator import itemgetter
 
 from reknit.errors import Full, InvalidTopic
 from reknit.gateway.amqp import deliveries
+from reknit.gateway.amqp.codec.addresses import topic_of
 from reknit.gateway.amqp.codec.conditions import DECODE_ERROR, SIZE_EXCEEDED, condition_of
 from reknit.gateway.amqp.codec.encoding import MalformedValue
 from reknit.gateway.amqp.codec.messages import DecodedMessage, decode_message, decode_start
@@ -51,6 +52,7 @@ class AmqpIncomingLink:
             topic,
             resend_released=self._resend_released,
             intake=self._services.intake,
+            on_dropped=self._services.counts.dropped_settled,
             on_path=self._on_path,
             on_count=self._count,
             on_settled=self._resume,
@@ -97,7 +99,7 @@ class AmqpIncomingLink:
             return
         by_topic: dict[str, list[tuple[DecodedMessage, WholeMessage]]] = {}
         for pair in decoded:
-            by_topic.setdefault(pair[0].to, []).append(pair)
+            by_topic.setdefault(topic_of(pair[0].to), []).append(pair)
         for topic, group in by_topic.items():
             self._offer(topic, group)
 
@@ -108,56 +110,61 @@ class AmqpIncomingLink:
             try:
                 found.append((decode_message(one[1]), one))
             except MalformedValue as error:
-                deliveries.reject(one[0], DECODE_ERROR, str(error))
+                self._reject([_handle(*one)], DECODE_ERROR, str(error))
         return found
 
     def _offer(self, topic: str, group: list[tuple[DecodedMessage, WholeMessage]]) -> None:
-        offers = self._topic_offers(topic, group)
-        if offers is None or not group:
+        if not group:
             return
-        handles: list[Handle | None] = []
-        for _, (delivery, _, is_settled) in group:
-            if is_settled:
-                deliveries.settle(delivery)
-            handles.append(None if is_settled else delivery)
+        handles = [_handle(*one) for _, one in group]
+        offers = self._topic_offers(topic, handles)
+        if offers is None:
+            return
         sizes = [len(data) for _, (_, data, _) in group]
         self._services.intake.hold(sum(sizes), len(sizes))
         try:
             offers.offer([message for message, _ in group], handles, sizes)
         except Full as error:
             self._services.intake.release(sum(sizes))
-            _reject(handles, Code.RESOURCE_EXHAUSTED, str(error))
+            self._reject(handles, condition_of(Code.RESOURCE_EXHAUSTED), str(error))
 
-    def _topic_offers(
-        self, topic: str, group: list[tuple[DecodedMessage, WholeMessage]]
-    ) -> MessageOffers | None:
+    def _topic_offers(self, topic: str, handles: list[Handle | None]) -> MessageOffers | None:
         """Where messages go. A topic that messages name is asked for each time: the rules may have changed."""
         is_permitted = bool(self._topic) or self._services.rights.may_publish(topic)
-        return (self._offers.get(topic) if is_permitted else None) or self._open_named(topic, group)
+        return (self._offers.get(topic) if is_permitted else None) or self._open_named(topic, handles)
 
-    def _open_named(
-        self, topic: str, group: list[tuple[DecodedMessage, WholeMessage]]
-    ) -> MessageOffers | None:
-        """Begin with a topic that a message names. Otherwise reject its messages."""
-        handles: list[Handle | None] = [delivery for _, (delivery, _, _) in group]
+    def _open_named(self, topic: str, handles: list[Handle | None]) -> MessageOffers | None:
+        """Begin with a topic that messages name. Otherwise reject them."""
+        objection = self._objection(topic)
+        if objection is None:
+            return self._open(topic)
+        code, text = objection
+        self._reject(handles, condition_of(code), text)
+        return None
+
+    def _objection(self, topic: str) -> tuple[Code, str] | None:
+        """Why messages may not go to a topic that they name."""
         rights, topics_max = self._services.rights, self._services.settings.relay_topics_max
         try:
             check_topic(topic)
         except InvalidTopic as error:
-            _reject(handles, Code.INVALID_ARGUMENT, f"property `to`: {error}")
-            return None
+            return Code.INVALID_ARGUMENT, f"property `to`: {error}"
         if not rights.may_publish(topic):
-            _reject(handles, Code.PERMISSION_DENIED, f"{rights.user} may not publish on {topic}")
-            return None
+            return Code.PERMISSION_DENIED, f"{rights.user} may not publish on {topic}"
         if why := self._services.quotas.publish(rights.user, topic):
-            _reject(handles, Code.RESOURCE_EXHAUSTED, why)
-            return None
+            return Code.RESOURCE_EXHAUSTED, why
         if len(self._offers) >= topics_max:
             self._close_idle()
         if len(self._offers) >= topics_max:
-            _reject(handles, Code.RESOURCE_EXHAUSTED, "too many topics at once (amqp.relay_topics_max)")
-            return None
-        return self._open(topic)
+            return Code.RESOURCE_EXHAUSTED, "too many topics at once (amqp.relay_topics_max)"
+        return None
+
+    def _reject(self, handles: Sequence[Handle | None], condition: str, text: str) -> None:
+        """No message of these is published."""
+        self._services.counts.dropped_settled(sum(handle is None for handle in handles))
+        for handle in handles:
+            if handle is not None:
+                deliveries.reject(handle, condition, text)
 
     def _close_idle(self) -> None:
         for topic in [topic for topic, one in self._offers.items() if not one.count]:
@@ -282,7 +289,8 @@ class AmqpIncomingLink:
             stream.close()
 
 
-def _reject(handles: Sequence[Handle | None], code: Code, text: str) -> None:
-    for handle in handles:
-        if handle is not None:
-            deliveries.reject(handle, condition_of(code), text)
+def _handle(delivery: Handle, data: bytes, is_settled: bool) -> Handle | None:
+    """The handle of a message that needs an outcome. One that was sent settled is done for its sender."""
+    if is_settled:
+        deliveries.settle(delivery)
+    return None if is_settled else delivery

@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 from reknit.errors import InvalidTopic
 from reknit.gateway.amqp import deliveries
+from reknit.gateway.amqp.codec.addresses import topic_of
+from reknit.gateway.amqp.codec.attach import DefaultOutcome
 from reknit.gateway.amqp.codec.conditions import DETACH_FORCED, condition_of
 from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.links.incoming import RESEND_RELEASED, AmqpIncomingLink
@@ -21,11 +23,17 @@ Link = AmqpIncomingLink | AmqpOutgoingLink
 
 
 class LinkTable:
-    """The links by their handles. `container` gives the client's container id."""
+    """The links by their handles. `container` gives the client's container id, `default_outcome` that of a link."""
 
-    def __init__(self, services: LinkServices, container: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        services: LinkServices,
+        container: Callable[[], str],
+        default_outcome: Callable[[str], DefaultOutcome | None],
+    ) -> None:
         self._services = services
         self._container = container
+        self._default_outcome = default_outcome
         self._links: dict[Handle, Link] = {}
 
     @property
@@ -66,7 +74,7 @@ class LinkTable:
 
     def _attach_incoming(self, link: Handle) -> tuple[Code, str] | None:
         services, target = self._services, deliveries.target(link)
-        topic = services.replies.create() if target.is_dynamic else target.address
+        topic = services.replies.create() if target.is_dynamic else topic_of(target.address)
         if topic:
             check_topic(topic)
             if not services.rights.may_publish(topic):
@@ -94,14 +102,19 @@ class LinkTable:
 
     def _attach_outgoing(self, link: Handle) -> tuple[Code, str] | None:
         services, source = self._services, deliveries.source(link)
-        pattern = Pattern(services.replies.create() if source.is_dynamic else source.address)
+        pattern = Pattern(services.replies.create() if source.is_dynamic else topic_of(source.address))
         if not source.is_dynamic and not services.rights.may_read(pattern):
             return Code.PERMISSION_DENIED, f"{services.rights.user} may not read {pattern}"
         name = self._durable_name(link) if source.is_durable and not source.is_dynamic else ""
         if why := services.quotas.subscribe(services.rights.user, name):
             return Code.RESOURCE_EXHAUSTED, why
         self._links[link] = AmqpOutgoingLink(
-            services, link, pattern=pattern, name=name, is_dynamic=source.is_dynamic
+            services,
+            link,
+            pattern=pattern,
+            name=name,
+            is_dynamic=source.is_dynamic,
+            default_outcome=self._default_outcome(deliveries.link_name(link)),
         )
         return None
 

@@ -18,7 +18,8 @@ ENDED = -1
 class MessageOffers:
     """The messages of one link on one topic.
 
-    `on_count` is called with the change of the number of messages without an outcome, `on_settled` when outcomes came.
+    `on_count` is called with the change of the number of messages without an outcome, `on_settled` when outcomes came,
+    and `on_dropped` with the number of messages that were sent settled and not accepted.
     """
 
     def __init__(
@@ -28,12 +29,13 @@ class MessageOffers:
         *,
         resend_released: bool,
         intake: ClientIntake,
+        on_dropped: Callable[[int], None],
         on_path: OnPath,
         on_count: Callable[[int], None],
         on_settled: Callable[[], None],
     ) -> None:
         self._intake = intake
-        self._on_count = on_count
+        self._on_count, self._on_dropped = on_count, on_dropped
         self._on_settled = on_settled
         self._first = 1
         self._deliveries: list[Handle | None] = []
@@ -68,9 +70,16 @@ class MessageOffers:
             high = min(max(0, result.stop - self._first), len(self._sizes))
             found = [one for one in self._deliveries[low:high] if one is not None]
             if result.outcome != Outcome.RECEIVED and low < high:
+                if result.outcome != Outcome.ACCEPTED:
+                    self._count_dropped(low, high)
                 self._finish(low, high)
             settle(found, result)
         self._on_settled()
+
+    def _count_dropped(self, low: int, high: int) -> None:
+        pairs = zip(self._deliveries[low:high], self._sizes[low:high], strict=True)
+        if dropped := sum(delivery is None and size != ENDED for delivery, size in pairs):
+            self._on_dropped(dropped)
 
     def _finish(self, low: int, high: int) -> None:
         sizes = [size for size in self._sizes[low:high] if size != ENDED]

@@ -14,6 +14,7 @@ from reknit.batch import Batch
 from reknit.delivery import Delivery
 from reknit.event import FLAG_STREAM
 from reknit.gateway.amqp import deliveries
+from reknit.gateway.amqp.codec.attach import DefaultOutcome
 from reknit.gateway.amqp.codec.conditions import condition_of
 from reknit.gateway.amqp.codec.encoding import MalformedValue
 from reknit.gateway.amqp.codec.messages import encode_messages
@@ -62,7 +63,14 @@ class AmqpOutgoingLink:
     """One link. With a `name`, its subscription is durable."""
 
     def __init__(
-        self, services: LinkServices, handle: Handle, *, pattern: Pattern, name: str, is_dynamic: bool
+        self,
+        services: LinkServices,
+        handle: Handle,
+        *,
+        pattern: Pattern,
+        name: str,
+        is_dynamic: bool,
+        default_outcome: DefaultOutcome | None = None,
     ) -> None:
         self._services = services
         self.handle = handle
@@ -95,6 +103,7 @@ class AmqpOutgoingLink:
         self._unsettled = UnsettledMessages(
             self._receiver.settle,
             is_anycast=self._terms.is_anycast,
+            default_outcome=default_outcome,
             on_disposition=self._add_turn,
             on_stream_settled=self._on_stream_settled,
         )

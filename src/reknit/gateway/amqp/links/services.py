@@ -20,10 +20,16 @@ class DeliveryCounts:
 
     def __init__(self) -> None:
         self.incoming = self.outgoing = 0
+        self.dropped = 0
+        """Messages that were sent settled, and that nobody accepted: their senders hear nothing."""
 
     def took(self, messages: int) -> None:
         """This many messages were taken from a client."""
         self.incoming += messages
+
+    def dropped_settled(self, messages: int) -> None:
+        """Nobody accepted this many messages that were sent settled."""
+        self.dropped += messages
 
     def sent(self, messages: int) -> None:
         """This many messages were sent to a client."""

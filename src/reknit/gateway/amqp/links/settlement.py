@@ -25,4 +25,4 @@ def settle(handles: list[Handle], result: Result) -> None:
                 deliveries.received(handle)
         case _:
             for handle in handles:
-                deliveries.modify(handle, *modified_of(result.text))
+                deliveries.modify(handle, modified_of(result.text))
