@@ -274,6 +274,5 @@ def _counted(
 
 
 def _attempt_row(series: Series, bounds: Range, count: AttemptCount, attempt: Attempt) -> AttemptRow:
-    return AttemptRow(
-        *series, *bounds, count.acquired, count.failed, attempt.outcome, attempt.code, attempt.time_us
-    )
+    counts, outcome = (count.acquired, count.failed), attempt.outcome
+    return AttemptRow(*series, *bounds, *counts, outcome, attempt.code, attempt.time_us, count.crashed)

@@ -139,6 +139,7 @@ class Subscribers:
         if isinstance(queue, SharedQueue):
             self._ended = {one: ended for one, ended in self._ended.items() if ended != name}
             self._state.queues.join(queue, self._member(message, key[0]))
+            self._crashes.joined(key, message.request, queue)
             self._opened_member(message, queue, resumed=True)
             return True
         if any(one.queue.name == name for one in self._resuming.values()):
@@ -164,6 +165,8 @@ class Subscribers:
     def _leave_queue(self, queue: SharedQueue, key: QueueKey) -> None:
         """A member leaves. The others get what it did not settle."""
         self._settlement.release_held(queue, key)
+        self._crashes.closed(key)
+        self._crashes.given_back(queue)
         self._state.queues.leave(queue, key)
         if queue.members:
             self._settlement.deliver_rest(queue)
@@ -245,7 +248,15 @@ class Subscribers:
         if request.queue:
             first = self._member(message, peer)
             queue = SharedQueue(
-                request.account, message.pattern, position, floor, first, lambda: state.now, lanes, leases
+                request.account,
+                message.pattern,
+                position,
+                floor,
+                first,
+                lambda: state.now,
+                lanes,
+                leases,
+                isolation,
             )
             return queue
         queue = Queue(

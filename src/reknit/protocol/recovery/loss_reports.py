@@ -98,7 +98,8 @@ class LossReports:
         """Durable subscriptions that were requested and are not open."""
         self._unnamed: dict[tuple[Peer, int], list[NeverArrives]] = {}
         """By subscription without a name: the losses that it is not told yet."""
-        self._effects: list[Effect] = []
+        self.effects: list[Effect] = []
+        """What `take_effects` returns next."""
 
     @property
     def is_waiting(self) -> bool:
@@ -135,11 +136,11 @@ class LossReports:
         series, start, stop = lost.series, lost.start, lost.stop
         fresh = self._ledger.skip(*series, start, stop)
         if fresh:
-            self._effects.append(LossNoted(series, start, stop, lost.text))
+            self.effects.append(LossNoted(series, start, stop, lost.text))
         self._recent.extend((self._position(), NeverArrives(series, *part)) for part in fresh)
         for low, high in fresh:
             self._store(Skipped(*series, low, high, lost.text, self._time_us))
-        self._effects.append(SkipSource(series[1], stop))
+        self.effects.append(SkipSource(series[1], stop))
         for name, shared in list(self._ledger.accounts.items()) if fresh else ():
             if name.startswith(ANYCAST):
                 parts = [part for bounds in fresh for part in shared.open_within(series, *bounds)]
@@ -167,7 +168,7 @@ class LossReports:
                 for one in self._unnamed.pop(key):
                     if subscription.pattern.matches(one.series[0]):
                         lost = Lost(subscription.sub, *one.series, one.start, one.stop, str(REASON))
-                        self._effects.append(Send(subscription.peer, lost))
+                        self.effects.append(Send(subscription.peer, lost))
 
     def _report_opened(self) -> None:
         for key in [key for key in self._opening if key in self._subscriptions]:
@@ -179,7 +180,7 @@ class LossReports:
         """Report ranges to a connected subscriber, and record them as lost to it."""
         for series, start, stop in untold:
             lost = Lost(subscription.sub, *series, start, stop, str(REASON))
-            self._effects.append(Send(subscription.peer, lost))
+            self.effects.append(Send(subscription.peer, lost))
         self._record(subscription.name, untold)
 
     def _record(self, name: str, ranges: list[tuple[Series, int, int]]) -> None:
@@ -192,7 +193,7 @@ class LossReports:
             self._store(Outcomes(name, rows))
 
     def _store(self, record: Record) -> None:
-        self._effects.append(AppendRecord(self._next_number(), record))
+        self.effects.append(AppendRecord(self._next_number(), record))
 
     def tick(self, now: float) -> None:
         """Nothing has a deadline."""
@@ -203,7 +204,7 @@ class LossReports:
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""
-        effects, self._effects = self._effects, []
+        effects, self.effects = self.effects, []
         return effects
 
 
