@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from reknit.entries import Run
+from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.protocol.anycast.sharing import shares
 from reknit.protocol.machine import Peer
@@ -28,7 +29,7 @@ TURN_EVENTS = 16
 class SharedQueue(Queue):
     """A queue with members. `now` is the dispatcher's time."""
 
-    __slots__ = ("_now", "_quota", "_scanned", "_turn", "member", "members")
+    __slots__ = ("_now", "_order", "_quota", "_scanned", "_turn", "member", "members")
 
     is_shared = True
 
@@ -43,6 +44,7 @@ class SharedQueue(Queue):
         lanes: Lanes | None = None,
         leases: Leases | None = None,
         isolation: Isolation | None = None,
+        order: QueueOrder = "",
     ) -> None:
         super().__init__(
             first.peer,
@@ -60,6 +62,7 @@ class SharedQueue(Queue):
         self._scanned: Run | None = None
         """The last scan of the journal: members take a few events at a time from it."""
         self._now = now
+        self._order = order
         self._quota = NO_LIMIT
         """How many events the member may still get in its turn."""
         self._turn = 0
@@ -71,6 +74,10 @@ class SharedQueue(Queue):
     def key(self) -> tuple[Peer, int]:
         """Of the queue itself, which outlasts its members."""
         return ("queue", self.name), 0
+
+    @property
+    def order(self) -> QueueOrder:
+        return self._order
 
     @property
     def recipient(self) -> Member:
