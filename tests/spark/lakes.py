@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from reknit.batch import Batch
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.commit_log import Lake, added_by
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.source.schema import BATCHES, OUTCOMES
 from reknit.spark.stages.capture import capture_batch
@@ -61,7 +61,7 @@ def events(spark: SparkSession, lake: Lake) -> dict[tuple[str, bytes], list[int]
     rows: list[tuple[int, int, str, bytes]] = []
     for file in lake.files("events"):
         table = pq.ParquetFile(lake.root / file.path).read(["topic", "source", "seq"])
-        rows += [(file.commit, row["seq"], row["topic"], row["source"]) for row in table.to_pylist()]
+        rows += [(added_by(file), row["seq"], row["topic"], row["source"]) for row in table.to_pylist()]
     found: dict[tuple[str, bytes], list[int]] = {}
     for _, seq, topic, source in sorted(rows):
         found.setdefault((topic, source), []).append(seq)
@@ -89,7 +89,7 @@ def check_events(lake: Lake, last: dict[str, int]) -> None:
     for file in lake.files("events"):
         rows = pq.ParquetFile(lake.root / file.path).read(["source", "seq", "payload"])
         columns = (rows[name].to_pylist() for name in ("source", "seq", "payload"))
-        by_commit.setdefault(file.commit, []).extend(zip(*columns, strict=True))
+        by_commit.setdefault(added_by(file), []).extend(zip(*columns, strict=True))
     found: dict[str, int] = {}
     for commit in sorted(by_commit):
         for raw, seq, payload in sorted(by_commit[commit]):

@@ -9,17 +9,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reknit.batch import Batch
-from reknit.errors import NotConnected
 from reknit.spark.lake.commit_log import Lake, LakeError
 from reknit.spark.lake.history import Archive
 from reknit.spark.lake.maintenance import compact
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.stages.audit.lake import losses_lake
 from reknit.spark.stages.dead_letters import dead_letters_lake
-from reknit.spark.stages.settle.recover import SeriesGap, recover
+from reknit.spark.stages.settle import run
+from reknit.spark.stages.settle.newly_settled import newly_settled
 from reknit.spark.stages.settle.run import settle_lake
 from tests.spark.lakes import captured, events, ranges
 from tests.spark.running_node import batch, batches, source
+from tests.spark.stages.test_recover import FakeCache
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -30,19 +31,6 @@ STREAM = ("plant/temp", source("a"))
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake.create(tmp_path / "lake")
-
-
-class FakeCache:
-    """A cache with these batches, or one that is away."""
-
-    def __init__(self, *held: Batch, is_away: bool = False) -> None:
-        self.held, self.is_away = held, is_away
-
-    def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
-        if self.is_away:
-            raise NotConnected("tcp://fake", "it is away")
-        fitting = [b for b in self.held if (b.topic, b.source) == (topic, source)]
-        return [b.cut(start, stop) for b in fitting if b.first < stop and b.stop > start]
 
 
 def test_repeated_micro_batch_is_captured_once(spark: SparkSession, lake: Lake) -> None:
@@ -143,9 +131,31 @@ def test_event_with_a_known_fingerprint_is_skipped(spark: SparkSession, lake: La
     assert headers == {2: {"n": "1"}, 4: {"n": "3"}}
 
 
-def test_one_cache_after_the_other_is_asked_for_the_rest() -> None:
-    gap = SeriesGap("plant/temp", source("a"), 5, 20)
-    caches = [("one", FakeCache(*batches("a", 1, 11))), ("two", FakeCache(*batches("a", 1, 16, 15)))]
-    found = recover([gap], caches)
-    assert [(name, b.first, b.stop) for name, b in found.batches] == [("one", 5, 11), ("two", 11, 16)]
-    assert found.is_complete
+def test_gap_that_nobody_was_asked_for_is_not_given_up(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More gaps than one run asks for: the others wait for the next run, and nothing is lost that a cache holds."""
+    monkeypatch.setattr(run, "GAPS_MAX", 2)
+    captured(spark, lake, 0, [one for name in "abc" for one in batches(name, 2, 3)])
+    cache = FakeCache(*batches("b", 1, 2), *batches("c", 1, 2))
+    first = settle_lake(spark, lake, 0.0, [("one", cache)], NOW)
+    assert first is not None
+    assert (first.lost, first.recovered, first.gap, first.held, first.unasked) == (1, 1, 1, 1, 1)
+    second = settle_lake(spark, lake, 0.0, [("one", cache)], NOW)
+    assert second is not None
+    assert (second.lost, second.recovered, second.gap, second.unasked) == (0, 1, 0, 0)
+    assert len(cache.asked) == 3
+
+
+def test_batches_of_held_ranges_are_found_when_their_turn_comes(spark: SparkSession, lake: Lake) -> None:
+    captured(spark, lake, 0, [*batches("a", 1, 11), *batches("a", 21, 31), *batches("b", 1, 11, topic="b")])
+    settle_lake(spark, lake, 60.0, now=NOW)
+    assert len(events(spark, lake)) == 2
+    captured(spark, lake, 1, batches("b", 11, 21, topic="b"))
+    settle_lake(spark, lake, 60.0, now=NOW)
+    new = newly_settled(lake, "events")
+    assert new is not None
+    assert [file.commit for file in new.batches] == [1]  # the open gap of another topic costs nothing here
+    captured(spark, lake, 2, batches("a", 11, 21))
+    settle_lake(spark, lake, 60.0, now=NOW)
+    assert events(spark, lake) == {STREAM: list(range(1, 31)), ("b", source("b")): list(range(1, 21))}

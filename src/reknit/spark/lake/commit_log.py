@@ -26,7 +26,7 @@ from reknit.decoding import UNREADABLE
 from reknit.errors import LocalError
 from reknit.spark.lake.tables import FORMAT, TABLE_OF, TABLES
 
-__all__ = ["Commit", "Lake", "LakeError", "LakeFile", "StageLog"]
+__all__ = ["Commit", "Lake", "LakeError", "LakeFile", "StageLog", "added_by"]
 
 STAGES: Final = tuple(dict.fromkeys(table.stage for table in TABLES))
 COMPACT: Final = "compact"
@@ -56,7 +56,8 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int
     day: str = ""
     topic_key: str = ""
-    commit: int = 0
+    commit: int | None = None
+    """The commit that added it; None in that commit itself."""
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -122,12 +123,7 @@ class StageLog:
         if len(old) < 2:
             return 0
         last = old[-1]
-        files = [
-            msgspec.structs.replace(file, commit=file.commit or commit.id)
-            for commit in old
-            for file in commit.files
-            if not TABLE_OF[file.table].is_state
-        ]
+        files = [file for commit in old for file in _with_commit(commit) if not TABLE_OF[file.table].is_state]
         removes = [path for commit in old for path in commit.removes]
         folded = Commit(self.stage, last.id, last.time_us, files, removes, last.meta)
         write_file(self.folder / f"{last.id:020d}.folded.json", msgspec.json.encode(folded))
@@ -231,12 +227,13 @@ class Lake:
         if after is None and through is None:
             changes = self.log(COMPACT).commits()
             removed = {path for commit in changes for path in commit.removes}
-            found += [f for commit in changes for f in commit.files if f.table == table]
+            made = [f for commit in changes for f in commit.files if f.table == table]
+            found += [msgspec.structs.replace(f, commit=f.commit or 0) for f in made]
             found = [file for file in found if file.path not in removed]
         found = [
             f
             for f in found
-            if (after is None or f.commit > after) and (through is None or f.commit <= through)
+            if (after is None or added_by(f) > after) and (through is None or added_by(f) <= through)
         ]
         if topic_keys is not None:
             wanted = set(topic_keys)
@@ -245,11 +242,21 @@ class Lake:
 
     def _added(self, stage: str) -> Iterator[LakeFile]:
         for commit in self.log(stage).commits():
-            for file in commit.files:
-                yield file if file.commit else msgspec.structs.replace(file, commit=commit.id)
+            yield from _with_commit(commit)
 
     def paths(self, files: Iterable[LakeFile]) -> list[str]:
         return [str(self.root / file.path) for file in files]
+
+
+def added_by(file: LakeFile) -> int:
+    """The commit that added a file."""
+    assert file.commit is not None, "the log fills it in"
+    return file.commit
+
+
+def _with_commit(commit: Commit) -> Iterator[LakeFile]:
+    for file in commit.files:
+        yield file if file.commit is not None else msgspec.structs.replace(file, commit=commit.id)
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 import msgspec
 import pyarrow.parquet as pq
 
-from reknit.spark.lake.commit_log import COMPACT, STAGES, Commit, Lake, LakeFile, sync_folder
+from reknit.spark.lake.captured_files import EarlierBatches, is_named
+from reknit.spark.lake.commit_log import COMPACT, STAGES, Commit, Lake, LakeFile, added_by, sync_folder
 from reknit.spark.lake.tables import TABLES
 
-__all__ = ["MaintenanceReport", "compact", "expire", "settled_floor"]
+__all__ = ["MaintenanceReport", "compact", "expire", "processed_commits"]
 
 FILE_BYTES: Final = 128 << 20
 """Files are compacted up to about this size."""
@@ -39,22 +40,45 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
     bytes_deleted: int = 0
 
 
-def settled_floor(lake: Lake) -> tuple[int, int]:
-    """(settle, capture): the last commit of each that no stage will read again."""
+class ProcessedCommits(NamedTuple):
+    """The commits that every stage has processed."""
+
+    settle: int
+    """The last such commit of settle."""
+    capture: int
+    """The last such commit of capture."""
+    needed: list[EarlierBatches]
+    """Batches of these commits that are needed all the same: of ranges that are held, or were until just now."""
+
+    def covers(self, file: LakeFile) -> bool:
+        """True if no stage will read this file again as part of its commit."""
+        match file.table:
+            case "settled":
+                return added_by(file) <= self.settle
+            case "batches":
+                return added_by(file) <= self.capture and not any(is_named(file, one) for one in self.needed)
+            case _:
+                return True
+
+
+def processed_commits(lake: Lake) -> ProcessedCommits:
+    """What every stage of a lake has processed."""
     settles = lake.log("settle").commits()
     lasts = [lake.log(stage).last() for stage in ("events", "dead_letters")]
     seen = [int(last.meta["through"]) for last in lasts if last is not None]
     if not settles or not seen:
-        return -1, -1
-    behind = min(seen)
-    waiting = [int(commit.meta["since"]) for commit in settles if commit.id > behind]
-    return behind, min([*waiting, int(settles[-1].meta["since"]), int(settles[-1].meta["through"])])
+        return ProcessedCommits(-1, -1, [])
+    waiting, last = [commit.meta for commit in settles if commit.id > min(seen)], settles[-1].meta
+    since = [int(meta["since"]) for meta in waiting]
+    if "kept" not in last:  # it was written before held ranges had their commits
+        since.append(int(last["since"]))
+    needed = [meta.get("earlier", {}) for meta in waiting] + [last.get("kept", {})]
+    return ProcessedCommits(min(seen), min([*since, int(last["through"])]), needed)
 
 
 def _touchable(lake: Lake, table: str) -> list[LakeFile]:
-    settle, capture = settled_floor(lake)
-    limit = {"batches": capture, "settled": settle}.get(table)
-    return [file for file in lake.files(table) if limit is None or file.commit <= limit]
+    processed = processed_commits(lake)
+    return [file for file in lake.files(table) if processed.covers(file)]
 
 
 def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) -> MaintenanceReport:
@@ -71,8 +95,8 @@ def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) ->
         gone = [file.path for group in groups for file in group]
         if made:
             _commit(lake, made, gone)
-        settle, capture = settled_floor(lake)
-        limits = {"capture_batches": capture, "settle": settle}
+        processed = processed_commits(lake)
+        limits = {"capture_batches": processed.capture, "settle": processed.settle}
         folded = sum(lake.log(stage).fold(limits.get(stage, 1 << 62)) for stage in STAGES)
         deleted = _delete(lake, keep_s)
     return MaintenanceReport(
@@ -113,7 +137,7 @@ def _groups(files: list[LakeFile], file_bytes: int) -> list[list[LakeFile]]:
     """Runs of small files, in commit order, each with about `file_bytes` in total."""
     groups: list[list[LakeFile]] = [[]]
     size = 0
-    for file in sorted(files, key=lambda file: file.commit):
+    for file in sorted(files, key=added_by):
         if file.bytes >= file_bytes:
             continue
         if size + file.bytes > file_bytes:
@@ -135,7 +159,7 @@ def _join(lake: Lake, files: list[LakeFile]) -> LakeFile:
     with open(place, "rb") as written:
         os.fsync(written.fileno())
     sync_folder(place.parent)
-    rows_total, newest = sum(file.rows for file in files), max(file.commit for file in files)
+    rows_total, newest = sum(file.rows for file in files), max(map(added_by, files))
     relative = str(place.relative_to(lake.root))
     return LakeFile(
         first.table, relative, rows_total, place.stat().st_size, first.day, first.topic_key, commit=newest

@@ -23,7 +23,7 @@ from reknit.errors import LocalError
 from reknit.spark.lake.commit_log import Commit, Lake, LakeFile, sync_folder
 from reknit.spark.lake.tables import SLUG_CHARS_MAX, TABLE_OF, Table
 
-__all__ = ["Transaction", "check_format", "day_of", "key_of", "read"]
+__all__ = ["Transaction", "check_format", "commit_of_row", "day_of", "key_of", "read", "read_files"]
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _PACKAGES: Final = {
@@ -37,10 +37,21 @@ def read(
     spark: SparkSession, lake: Lake, table: str, after: int | None = None, through: int | None = None
 ) -> DataFrame:
     """A table, or the rows that the commits `(after, through]` added to it."""
-    paths = lake.paths(lake.files(table, after, through))
+    return read_files(spark, lake, table, lake.files(table, after, through))
+
+
+def read_files(spark: SparkSession, lake: Lake, table: str, files: Iterable[LakeFile]) -> DataFrame:
+    """The rows of some files of a table."""
+    paths = lake.paths(files)
     if not paths:
         return _empty(spark, table)
     return spark.read.schema(TABLE_OF[table].ddl).parquet(*paths)
+
+
+def commit_of_row(stage: str) -> Column:
+    """The commit that added a row, for a frame of `read_files` with files that no compaction made."""
+    name = F.col("_metadata.file_name")
+    return F.regexp_extract(name, rf"^{stage}-(\d+)-", 1).cast("bigint")
 
 
 def _empty(spark: SparkSession, table: str) -> DataFrame:

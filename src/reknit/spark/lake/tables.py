@@ -197,7 +197,14 @@ lost     | array<struct<start:bigint,stop:bigint>> | the lost ranges among them
         "held",
         "settle",
         "Ranges after a gap that may still be filled.",
-        _columns(_SERIES + _PIECE + "noticed | timestamp | when it was captured"),
+        _columns(
+            _SERIES
+            + _PIECE
+            + """
+captured | bigint    | the commit of capture that it came with; null if that is not known
+noticed  | timestamp | when it was captured
+"""
+        ),
         is_state=True,
         time="",
     ),

@@ -224,11 +224,7 @@ class Pipeline:
     def _stages(self, grace_s: float) -> None:
         """Run settle, events and dead letters on everything captured so far."""
         self._enter("settle")
-        report = settle_lake(self.spark, self.lake, grace_s, self._caches)
-        if report is not None:
-            names = ("settled", "lost", "late", "recovered", "duplicates")
-            self.progress.add(**{name: getattr(report, name) for name in names})
-            self.progress.put(held=report.held, gaps=report.gap)
+        self._settle(grace_s)
         if self.settings.events and not self._stop.is_set():
             self._enter("events")
             self.progress.add(events=events_lake(self.spark, self.lake, self.settings.format) or 0)
@@ -236,6 +232,20 @@ class Pipeline:
             self._enter("dead letters")
             added = dead_letters_lake(self.spark, self.lake, self.settings.dead_letter_topic)
             self.progress.add(dead_letters=added or 0)
+
+    def _settle(self, grace_s: float) -> None:
+        """Settle what was captured; several times if there are more gaps than one run asks for."""
+        unasked = 0
+        while not self._stop.is_set():
+            report = settle_lake(self.spark, self.lake, grace_s, self._caches)
+            if report is None:
+                return
+            names = ("settled", "lost", "late", "recovered", "duplicates")
+            self.progress.add(**{name: getattr(report, name) for name in names})
+            self.progress.put(held=report.held, gaps=report.gap)
+            if not report.unasked or not (report.recovered or report.lost or report.unasked < unasked):
+                return
+            unasked = report.unasked
 
     def _enter(self, stage: str) -> None:
         self.progress.put(stage=stage)

@@ -15,8 +15,8 @@ from reknit.dead_letter import read_letter
 from reknit.errors import MalformedFrame
 from reknit.spark.lake.columns import struct
 from reknit.spark.lake.commit_log import Lake
-from reknit.spark.lake.spark_tables import Transaction
-from reknit.spark.lake.tables import TABLE_OF
+from reknit.spark.lake.spark_tables import Transaction, read_files
+from reknit.spark.lake.tables import TABLE_OF, topic_key
 from reknit.spark.stages.settle.expand import expand, with_frames
 from reknit.spark.stages.settle.newly_settled import newly_settled
 
@@ -84,14 +84,17 @@ def _time(time_us: int) -> datetime:
 
 def dead_letters_lake(spark: SparkSession, lake: Lake, topic: str = DEAD_LETTER_TOPIC) -> int | None:
     """Bring table `dead_letters` up to date. Returns the number of new rows, or None if nothing new was settled."""
-    new = newly_settled(spark, lake, "dead_letters")
+    new = newly_settled(lake, "dead_letters")
     if new is None:
         return None
-    pieces = new.pieces.where(F.col("topic") == topic)
+    key = topic_key(topic)
+    pieces = read_files(spark, lake, "settled", [file for file in new.pieces if file.topic_key == key])
+    pieces = pieces.where(F.col("topic") == topic)
     with Transaction(lake, "dead_letters", new.id) as transaction:
         rows = 0
         if not pieces.isEmpty():
-            frames = with_frames(spark, lake, pieces, new.after_capture, new.through_capture)
+            batches = [file for file in new.batches if file.topic_key == key]
+            frames = with_frames(spark, lake, pieces, batches)
             rows = transaction.write("dead_letters", dead_letters(expand(frames)))
         transaction.commit({"through": new.through})
     return rows

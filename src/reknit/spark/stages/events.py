@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.spark.lake.commit_log import Lake
-from reknit.spark.lake.spark_tables import Transaction
+from reknit.spark.lake.spark_tables import Transaction, read_files
 from reknit.spark.stages.settle.expand import expand, with_frames
 from reknit.spark.stages.settle.newly_settled import newly_settled
 
@@ -15,10 +15,11 @@ __all__ = ["events_lake"]
 
 def events_lake(spark: SparkSession, lake: Lake, format: str = "parquet") -> int | None:
     """Bring table `events` up to date. Returns the number of new events, or None if nothing new was settled."""
-    new = newly_settled(spark, lake, "events")
+    new = newly_settled(lake, "events")
     if new is None:
         return None
-    frames = with_frames(spark, lake, new.pieces, new.after_capture, new.through_capture)
+    pieces = read_files(spark, lake, "settled", new.pieces)
+    frames = with_frames(spark, lake, pieces, new.batches)
     with Transaction(lake, "events", new.id) as transaction:
         if format == "parquet":
             rows = transaction.write("events", expand(frames))

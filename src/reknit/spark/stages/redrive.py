@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from reknit.errors import LocalError
 from reknit.spark.blocking_connection import BlockingConnection
-from reknit.spark.lake.commit_log import Lake, write_file
+from reknit.spark.lake.commit_log import Lake, added_by, write_file
 from reknit.spark.lake.spark_tables import Transaction, read
 from reknit.spark.sink.options import SinkOptions
 from reknit.spark.sink.publisher import SinkPublisher, source_of
@@ -145,7 +145,7 @@ def _mark(lake: Lake, run: int) -> Path:
 
 
 def _unfinished(lake: Lake) -> list[int]:
-    runs = {file.commit for file in lake.files("redrives", after=-1)}
+    runs = {added_by(file) for file in lake.files("redrives", after=-1)}
     return sorted(run for run in runs if not _mark(lake, run).exists())
 
 

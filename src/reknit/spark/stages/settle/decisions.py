@@ -19,7 +19,7 @@ from reknit.spark.lake.columns import add, replace, without
 __all__ = ["SERIES", "candidates", "covered", "decide", "settle"]
 
 SERIES: Final = ["topic", "source"]
-_REFERENCE: Final = ["first", "node", "position", "origin", "time", "columns_bytes", "noticed"]
+_REFERENCE: Final = ["first", "node", "position", "origin", "time", "columns_bytes", "captured", "noticed"]
 _DECIDED: Final = ["what", *SERIES, "start", "stop", *_REFERENCE, "reason"]
 _RANGES: Final = "array<struct<start:bigint,stop:bigint>>"
 
@@ -34,32 +34,47 @@ def settle(batches: DataFrame, grace_s: float = 0.0) -> DataFrame:
     return decide(candidates(batches, "batches", now), None, now, grace_s)
 
 
-def candidates(batches: DataFrame, origin: str, now: datetime) -> DataFrame:
-    """Rows of table `batches` or `recovered`, without their frames, for `decide`."""
-    own = {"origin": F.lit(origin), "noticed": F.lit(now)}
+def candidates(batches: DataFrame, origin: str, now: datetime, captured: Column | None = None) -> DataFrame:
+    """Rows of table `batches` or `recovered`, without their frames, for `decide`.
+
+    `captured` is the commit of capture that a row came with; a null if that does not matter.
+    """
+    commit = F.lit(None).cast("bigint") if captured is None else captured
+    own = {"origin": F.lit(origin), "noticed": F.lit(now), "captured": commit}
     reference = [own[name].alias(name) if name in own else F.col(name) for name in _REFERENCE]
     return batches.where("count > 0").select(*SERIES, F.col("first").alias("start"), "stop", *reference)
 
 
-def decide(rows: DataFrame, coverage: DataFrame | None, now: datetime, grace_s: float) -> DataFrame:
+def decide(
+    rows: DataFrame,
+    coverage: DataFrame | None,
+    now: datetime,
+    grace_s: float,
+    asked: DataFrame | None = None,
+) -> DataFrame:
     """Decide about new and held ranges: a row per range, with the decision in column `what`.
 
     `settled`: next in order · `held`: after a gap · `gap`: missing, still in grace · `lost`: missing, given up ·
-    `late`: came after it was given up.
+    `late`: came after it was given up. With `asked` (topic, source, start, stop), a gap is given up only within one of
+    these ranges.
     """
     if coverage is None:
         known = add(rows, next=F.lit(None).cast("bigint"), lost=F.lit(None).cast(_RANGES))
     else:
         known = rows.join(coverage, SERIES, "left")
-    new = _new(replace(known, next=F.coalesce("next", F.lit(0))), now, grace_s)
+    new = _new(replace(known, next=F.coalesce("next", F.lit(0))), now, grace_s, asked)
     return new if coverage is None else new.unionByName(_late(known))
 
 
-def _new(rows: DataFrame, now: datetime, grace_s: float) -> DataFrame:
+def _new(rows: DataFrame, now: datetime, grace_s: float, asked: DataFrame | None) -> DataFrame:
     """Decide about everything from a series' `next` on; `next` is 0 for a new series."""
     ranked = _ranked(rows)
     is_gap = F.col("start") > F.col("m")
-    is_open = is_gap & (F.col("seen") > F.lit(now - timedelta(seconds=grace_s)))
+    may_wait = F.col("seen") > F.lit(now - timedelta(seconds=grace_s))
+    if asked is not None:
+        ranked = ranked.join(F.broadcast(_by_series(asked)), SERIES, "left")
+        may_wait |= ~F.coalesce(F.exists("asked", _spans_gap), F.lit(False))
+    is_open = is_gap & may_wait
     opened = add(ranked, open_at=F.min(F.when(is_open, F.col("m"))).over(Window.partitionBy(*SERIES)))
     start = F.greatest("start", "m")
     is_held = F.coalesce(start > F.col("open_at"), F.lit(False))
@@ -69,6 +84,16 @@ def _new(rows: DataFrame, now: datetime, grace_s: float) -> DataFrame:
     why = F.when(F.col("is_first"), "beginning").otherwise("missing")
     reason = F.when(F.col("what").isin("gap", "lost"), why)
     return add(_explode(opened, ranges), reason=reason).select(*_DECIDED)
+
+
+def _by_series(asked: DataFrame) -> DataFrame:
+    """A row per series, with the ranges that were asked for."""
+    ranges = F.collect_list(F.struct(F.col("start"), F.col("stop"))).alias("asked")
+    return asked.groupBy(*SERIES).agg(ranges)
+
+
+def _spans_gap(one: Column) -> Column:
+    return (one["start"] <= F.col("m")) & (one["stop"] >= F.col("start"))
 
 
 def _ranked(rows: DataFrame) -> DataFrame:

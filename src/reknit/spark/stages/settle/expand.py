@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from reknit.batch import Batch, Head
 from reknit.batch_layout import COUNT_AT
 from reknit.spark.lake.columns import struct
-from reknit.spark.lake.commit_log import Lake
-from reknit.spark.lake.spark_tables import read
+from reknit.spark.lake.commit_log import Lake, LakeFile
+from reknit.spark.lake.spark_tables import read, read_files
 from reknit.spark.lake.tables import TABLE_OF
 
 __all__ = ["expand", "fingerprints", "join_batches", "with_frames"]
@@ -27,14 +27,12 @@ _FRAME: Final = ["topic", "source", "start", "stop", "first", "skip", "time", "c
 HEAD: Final = ["ttl_ms", "priority", "type", "data"]
 
 
-def with_frames(
-    spark: SparkSession, lake: Lake, pieces: DataFrame, after: int | None, through: int | None
-) -> DataFrame:
-    """Ranges joined with the frames that hold them, which were captured in commits `(after, through]`.
+def with_frames(spark: SparkSession, lake: Lake, pieces: DataFrame, files: Iterable[LakeFile]) -> DataFrame:
+    """Ranges joined with the frames that hold them, which are in these files of table `batches` or were recovered.
 
     The ranges are small and are sent to the frames, never the other way round.
     """
-    frames = _frames_of(read(spark, lake, "batches", after, through), "batches")
+    frames = _frames_of(read_files(spark, lake, "batches", files), "batches")
     if lake.files("recovered"):
         frames = frames.unionByName(_frames_of(read(spark, lake, "recovered"), "recovered"))
     return _join(frames, pieces)

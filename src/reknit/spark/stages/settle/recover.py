@@ -15,6 +15,8 @@ __all__ = ["EventCache", "NodeCache", "RecoveryResult", "SeriesGap", "recover"]
 
 ASK_EVENTS_MAX: Final = 100_000
 """One request to a node asks for at most this many events."""
+EMPTY_EVENTS_MAX: Final = 16 * ASK_EVENTS_MAX
+"""A search asks for at most this many events at once, where it has found none."""
 BYTES_MAX: Final = 256 << 20
 """One settle run recovers about this much; the next run takes the rest."""
 
@@ -29,10 +31,16 @@ class SeriesGap(NamedTuple):
 
 
 class RecoveryResult(NamedTuple):
-    """The recovered batches, each with the name of its cache, and whether every cache could be asked."""
+    """What was recovered, and which gaps were asked for."""
 
     batches: list[tuple[str, Batch]]
+    """The recovered batches, each with the name of its cache."""
+    asked: list[SeriesGap]
+    """The gaps that every cache was asked for: only what is still missing in them can be given up."""
     is_complete: bool
+    """Whether those are all the gaps."""
+    is_reachable: bool = True
+    """Whether every cache could be asked."""
 
 
 class EventCache(Protocol):
@@ -43,23 +51,64 @@ class EventCache(Protocol):
         ...
 
 
-def recover(gaps: Sequence[SeriesGap], caches: Iterable[tuple[str, EventCache]]) -> RecoveryResult:
-    """Ask one cache after the other for the events that are still missing."""
-    missing = {gap: SeqSet.from_ranges([(gap.start, gap.stop)]) for gap in gaps}
-    found: list[tuple[str, Batch]] = []
-    size, is_complete = 0, True
-    for name, cache in caches:
-        for gap, seqs in missing.items():
+def recover(
+    gaps: Iterable[SeriesGap], caches: Sequence[tuple[str, EventCache]], bytes_max: int = BYTES_MAX
+) -> RecoveryResult:
+    """Ask for gaps in their order, a part at a time, until about `bytes_max` are recovered.
+
+    One cache after the other is asked for what is still missing. A cache that can't be asked is not tried again.
+    """
+    search = _Search(list(caches))
+    for gap in gaps:
+        start, step = gap.start, ASK_EVENTS_MAX
+        while start < gap.stop:
+            if search.size >= bytes_max:
+                return search.result(is_complete=False)
+            stop = min(gap.stop, start + step)
+            has_found = search.ask(gap._replace(start=start, stop=stop))
+            # Events that are in no cache take few requests: a series can begin late in a long journal.
+            start, step = stop, ASK_EVENTS_MAX if has_found else min(4 * step, EMPTY_EVENTS_MAX)
+        search.asked.append(gap)
+    return search.result(is_complete=True)
+
+
+class _Search:
+    """The caches that can be asked, and what they gave."""
+
+    def __init__(self, caches: list[tuple[str, EventCache]]) -> None:
+        self._caches, self._is_any_away = caches, False
+        self._found: list[tuple[str, Batch]] = []
+        self.asked: list[SeriesGap] = []
+        self.size = 0
+
+    def ask(self, part: SeriesGap) -> bool:
+        """Ask every cache for a part of a gap; true if it has any of it."""
+        missing, known = SeqSet.from_ranges([(part.start, part.stop)]), len(self._found)
+        for name, cache in list(self._caches):
             try:
-                for start, stop in seqs.ranges() if size < BYTES_MAX else ():
-                    for batch in cache.find(gap.topic, gap.source, start, stop):
-                        seqs.discard(batch.first, batch.stop)
-                        found.append((name, batch))
-                        size += batch.head.length
+                batches = _find(part, missing, cache)
             except (ReknitError, OSError):
-                is_complete = False
-                break
-    return RecoveryResult(found, is_complete and size < BYTES_MAX)
+                self._caches.remove((name, cache))
+                self._is_any_away = True
+                continue
+            self._found += [(name, batch) for batch in batches]
+            self.size += sum(batch.head.length for batch in batches)
+        return len(self._found) > known
+
+    def result(self, is_complete: bool) -> RecoveryResult:
+        if self._is_any_away:
+            return RecoveryResult(self._found, [], is_complete=False, is_reachable=False)
+        return RecoveryResult(self._found, self.asked, is_complete)
+
+
+def _find(gap: SeriesGap, missing: SeqSet, cache: EventCache) -> list[Batch]:
+    """What a cache holds of the missing events, which are taken out of `missing`."""
+    batches = [
+        batch for start, stop in missing.ranges() for batch in cache.find(gap.topic, gap.source, start, stop)
+    ]
+    for batch in batches:
+        missing.discard(batch.first, batch.stop)
+    return batches
 
 
 class NodeCache:

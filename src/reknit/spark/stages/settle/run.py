@@ -13,8 +13,16 @@ from pyspark.sql import functions as F
 
 from reknit.batch import Batch
 from reknit.batch_layout import COLUMNS_LEN_AT
+from reknit.spark.lake.captured_files import EarlierBatches, captured_files, earlier_batches
 from reknit.spark.lake.commit_log import Commit, Lake
-from reknit.spark.lake.spark_tables import Transaction, day_of, key_of, read
+from reknit.spark.lake.spark_tables import (
+    Transaction,
+    commit_of_row,
+    day_of,
+    key_of,
+    read,
+    read_files,
+)
 from reknit.spark.lake.tables import TABLE_OF
 from reknit.spark.stages.settle.decisions import SERIES, candidates, covered, decide
 from reknit.spark.stages.settle.expand import HEAD, fingerprints, with_frames
@@ -23,8 +31,8 @@ from reknit.spark.stages.settle.recover import EventCache, RecoveryResult, Serie
 
 __all__ = ["SettleReport", "settle_lake"]
 
-GAPS_MAX: Final = 10_000
-"""One run recovers at most this many gaps; the next run takes the rest."""
+GAPS_MAX: Final = 100_000
+"""One run asks for at most this many gaps, the oldest; the next run takes the rest."""
 SMALL_ROWS: Final = 200_000
 """Up to this many rows, one file per folder is enough."""
 FOREVER_S: Final = 10 * 365 * 86_400.0
@@ -45,6 +53,8 @@ class SettleReport(msgspec.Struct, frozen=True):
     batches: int = 0
     """Captured batches that were read."""
     rows: int = 0
+    unasked: int = 0
+    """Gaps that this run did not ask for, though every cache could be asked: another run will."""
 
 
 def settle_lake(
@@ -76,12 +86,12 @@ class _SettleRun:
         self.after = -1 if last is None else int(last.meta["through"])
         self.newest = newest
         held = lake.files("held")
-        # Held ranges were captured earlier: a join with their frames must look back as far.
-        self.since = int(last.meta["since"]) if last is not None and held else self.after
+        self.has_held = bool(held)
         self.coverage = read(spark, lake, "coverage") if last is not None else None
-        new = read(spark, lake, "batches", self.after, newest)
-        self.rows = candidates(new, "batches", now)
-        self.batches = sum(file.rows for file in lake.files("batches", self.after, newest))
+        files = lake.files("batches", self.after, newest)
+        captured = commit_of_row("capture_batches") if files else None
+        self.rows = candidates(read_files(spark, lake, "batches", files), "batches", now, captured)
+        self.batches = sum(file.rows for file in files)
         if held:
             columns = self.rows.columns
             self.rows = self.rows.unionByName(read(spark, lake, "held").select(*columns))
@@ -90,20 +100,27 @@ class _SettleRun:
         decided = decide(self.rows, self.coverage, self.now, grace_s).persist()
         try:
             counts = _counts(decided)
-            found = RecoveryResult([], True)
-            if caches and ("gap" in counts or "lost" in counts):
+            found = RecoveryResult([], [], True)
+            gaps = _gap_rows(counts)
+            if caches and gaps:
                 found = recover(_gaps(decided), caches)
             with Transaction(self.lake, "settle", self.id) as transaction:
-                if found.batches or not found.is_complete:
+                is_complete = found.is_complete and gaps <= GAPS_MAX
+                if found.batches or not is_complete:
                     self._add_recovered(transaction, found.batches)
                     decided.unpersist()
-                    # A gap is given up only after every cache was asked for it.
-                    grace_s = grace_s if found.is_complete else FOREVER_S
-                    decided = decide(self.rows, self.coverage, self.now, grace_s).persist()
+                    asked = None if is_complete else self._asked(found.asked)
+                    decided = decide(self.rows, self.coverage, self.now, grace_s, asked).persist()
                     counts = _counts(decided)
-                return self._commit(transaction, decided, counts, found)
+                unasked = gaps - len(found.asked) if found.is_reachable and caches else 0
+                return self._commit(transaction, decided, counts, found, unasked)
         finally:
             decided.unpersist()
+
+    def _asked(self, gaps: list[SeriesGap]) -> DataFrame:
+        """A gap is given up only after every cache was asked for it."""
+        columns = ([getattr(gap, name) for gap in gaps] for name in SeriesGap._fields)
+        return self.spark.createDataFrame(pa.table(list(columns), schema=_GAPS))
 
     def _add_recovered(self, transaction: Transaction, found: list[tuple[str, Batch]]) -> None:
         if not found:
@@ -114,12 +131,18 @@ class _SettleRun:
         self.rows = self.rows.unionByName(candidates(slim, "recovered", self.now))
 
     def _commit(
-        self, transaction: Transaction, decided: DataFrame, counts: Counts, found: RecoveryResult
+        self,
+        transaction: Transaction,
+        decided: DataFrame,
+        counts: Counts,
+        found: RecoveryResult,
+        unasked: int,
     ) -> SettleReport:
         rows = sum(count.rows for count in counts.values())
+        earlier, kept = self._earlier(decided, counts)
         ranges, duplicates = decided.withColumn("skip", _no_skips()), 0
         if "settled" in counts and counts["settled"].rows_with_columns:
-            ranges, duplicates = self._skip_repeated(transaction, decided, found)
+            ranges, duplicates = self._skip_repeated(transaction, decided, found, earlier)
         self._write_ranges(transaction, ranges, is_small=rows <= SMALL_ROWS)
         coverage = covered(self.coverage, decided)
         transaction.write("coverage", coverage.coalesce(1) if rows <= SMALL_ROWS else coverage)
@@ -129,11 +152,24 @@ class _SettleRun:
             duplicates=duplicates,
             batches=self.batches,
             rows=rows,
+            unasked=unasked,
             **{what: count.events for what, count in counts.items()},
         )
-        meta = {"through": self.newest, "since": self.since, "report": msgspec.to_builtins(report)}
-        transaction.commit(meta)
+        places = {"through": self.newest, "since": self.after, "earlier": earlier, "kept": kept}
+        transaction.commit({**places, "report": msgspec.to_builtins(report)})
         return report
+
+    def _earlier(self, decided: DataFrame, counts: Counts) -> tuple[EarlierBatches, EarlierBatches]:
+        """Where the batches are of settled ranges that had been held back, and of those that are held now."""
+        if not self.has_held and "held" not in counts:
+            return {}, {}
+        is_new = (F.col("captured") > self.after) & (F.col("what") == "settled")
+        ranges = decided.where("what in ('settled', 'held') and origin = 'batches'")
+        rows = ranges.where(~F.coalesce(is_new, F.lit(False))).select("what", "captured", "topic").distinct()
+        found: dict[str, list[tuple[int | None, str]]] = {"settled": [], "held": []}
+        for what, captured, topic in rows.collect():
+            found[what].append((captured, topic))
+        return earlier_batches(found["settled"]), earlier_batches(found["held"])
 
     def _write_ranges(self, transaction: Transaction, ranges: DataFrame, is_small: bool) -> None:
         """Write each range to the table of its decision."""
@@ -146,18 +182,21 @@ class _SettleRun:
         transaction.write_parts(placed, _TABLES, ["day", "topic_key"])
 
     def _skip_repeated(
-        self, transaction: Transaction, decided: DataFrame, found: RecoveryResult
+        self, transaction: Transaction, decided: DataFrame, found: RecoveryResult, earlier: EarlierBatches
     ) -> tuple[DataFrame, int]:
         """Mark the settled events that repeat the fingerprint of another; also returns how many there are."""
         known = read(self.spark, self.lake, "fingerprints")
-        marked = mark_repeated(known, fingerprints(self._frames_with_columns(decided, found)))
+        marked = mark_repeated(known, fingerprints(self._frames_with_columns(decided, found, earlier)))
         repeated, count = write_fingerprints(transaction, marked)
         return skip_repeated(decided, repeated), count
 
-    def _frames_with_columns(self, decided: DataFrame, found: RecoveryResult) -> DataFrame:
+    def _frames_with_columns(
+        self, decided: DataFrame, found: RecoveryResult, earlier: EarlierBatches
+    ) -> DataFrame:
         """The settled ranges whose batches have columns, with the frames, also those that were just recovered."""
         pieces = decided.where("what = 'settled' and columns_bytes > 0").withColumn("skip", _no_skips())
-        frames = with_frames(self.spark, self.lake, pieces, self.since, self.newest)
+        files = captured_files(self.lake, self.after, self.newest, earlier)
+        frames = with_frames(self.spark, self.lake, pieces, files)
         if not found.batches:
             return frames
         recovered = self.spark.createDataFrame(_recovered(found.batches, self.id))
@@ -186,6 +225,10 @@ def _counts(decided: DataFrame) -> Counts:
     return {row[0]: _Count(int(row[1]), int(row[2]), int(row[3] or 0)) for row in sums.collect()}
 
 
+def _gap_rows(counts: Counts) -> int:
+    return sum(counts[what].rows for what in ("gap", "lost") if what in counts)
+
+
 def _no_skips() -> Column:
     return F.lit(None).cast("array<bigint>")
 
@@ -199,6 +242,9 @@ def _gaps(decided: DataFrame) -> list[SeriesGap]:
     ]
 
 
+_GAPS: Final = pa.schema(
+    {"topic": pa.string(), "source": pa.binary(), "start": pa.int64(), "stop": pa.int64()}
+)
 _ARROW: Final[dict[str, Any]] = {
     "string": pa.string(),
     "binary": pa.binary(),
