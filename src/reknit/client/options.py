@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import get_args
+from typing import TypedDict, get_args
 
 import msgspec
 
@@ -20,6 +20,20 @@ from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.protocol.subscribe.subscriber import LossReport
 
 OnLost = Callable[[LossReport], None]
+
+
+class PublisherKeywords(TypedDict, total=False):
+    """The keywords of `Session.publisher` that do not decide what publishing gives."""
+
+    wait: bool
+    ttl_ms: int
+    priority: int
+    source: bytes | None
+    cache: bool
+    history: int | None
+    heartbeat_s: float | None
+    is_heartbeat_periodic: bool
+    stored_by: int
 
 
 class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):

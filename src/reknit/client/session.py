@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 from reknit import environment
 from reknit.address import Address
@@ -16,7 +16,14 @@ from reknit.client.group.group import Group, topic_of, transport_of
 from reknit.client.group.journal import GroupJournal
 from reknit.client.group.keys import GroupKeys
 from reknit.client.message_router import MessageRouter
-from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions, check_queue
+from reknit.client.options import (
+    GroupOptions,
+    OnLost,
+    PublisherKeywords,
+    PublisherOptions,
+    SubscribeOptions,
+    check_queue,
+)
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.publish.publisher import Publisher
 from reknit.client.recovery.subscription_recovery import RecoveryAccess
@@ -101,6 +108,36 @@ class Session:
         return self.connection.is_up
 
     # -- publishing
+
+    @overload
+    def publisher(
+        self,
+        topic: str,
+        *,
+        outcome: Literal[True],
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> OutcomePublisher: ...
+
+    @overload
+    def publisher(
+        self,
+        topic: str,
+        *,
+        resend_released: Literal[True],
+        outcome: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> OutcomePublisher: ...
+
+    @overload
+    def publisher(
+        self,
+        topic: str,
+        *,
+        outcome: bool = False,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> Publisher: ...
 
     def publisher(
         self,

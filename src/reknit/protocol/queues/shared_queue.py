@@ -26,6 +26,11 @@ TURN_EVENTS = 16
 """How many events that wait beside the cursor a member gets before the next member's turn."""
 
 
+def key_of(name: str) -> tuple[Peer, int]:
+    """The key of a queue with members, by the name of its account."""
+    return ("queue", name), 0
+
+
 class SharedQueue(Queue):
     """A queue with members. `now` is the dispatcher's time."""
 
@@ -73,7 +78,7 @@ class SharedQueue(Queue):
     @property
     def key(self) -> tuple[Peer, int]:
         """Of the queue itself, which outlasts its members."""
-        return ("queue", self.name), 0
+        return key_of(self.name)
 
     @property
     def order(self) -> QueueOrder:
