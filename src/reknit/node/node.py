@@ -375,8 +375,10 @@ class Node:
             self._reception.left(peer)
             if self._permissions is not None:
                 self._permissions.left(peer)
-            with self._containment.around(f"the end of {peer}"):
+            try:
                 self.core.left(peer.id, self._now(), is_abrupt=not peer.is_leaving)
+            except Exception as error:
+                self._containment.report(f"the end of {peer}", error)
             self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
@@ -413,8 +415,10 @@ class Node:
 
     def run_machines(self) -> None:
         """Perform the effects of all machines, and schedule their next tick."""
-        with self._containment.around("of a machine"):
+        try:
             self.core.run(self._now())
+        except Exception as error:
+            self._containment.report("of a machine", error)
         self._housekeeping.reschedule()
 
     def _run_soon(self) -> None:
@@ -462,19 +466,24 @@ class Node:
     def _on_durable(self, number: int, end: int) -> None:
         """A commit ended: the events that it covers are acknowledged and delivered."""
         intake = self.core.intake
-        was_full = intake.is_full
-        with self._containment.around("delivering what is durable"):
+        was_full = bool(intake.stopped)
+        try:
             self.core.durable(number, end, self._now())
-        if was_full and not intake.is_full:
+        except Exception as error:
+            self._containment.report("delivering what is durable", error)
+        if was_full and not intake.stopped:
             log.warning("the journal takes events again")
-        self.run_machines()
         for watcher in self.watchers:
-            with self._containment.around("telling a gateway what is durable"):
+            try:
                 watcher()
-        self.core.tail.release()
-        paused, self._paused = self._paused, {}
-        for peer in paused:
-            peer.release(Hold.JOURNAL)
+            except Exception as error:
+                self._containment.report("telling a gateway what is durable", error)
+        if not self.core.is_committing:  # otherwise the core goes on with it when the commit returns
+            self.run_machines()
+        if self._paused:
+            paused, self._paused = self._paused, {}
+            for peer in paused:
+                peer.release(Hold.JOURNAL)
 
     def _on_failed(self, error: JournalError) -> None:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""

@@ -101,7 +101,7 @@ class Parts:
     @property
     def is_due(self) -> bool:
         """Whether some part has effects to perform."""
-        return any(part.is_due for part in self._parts.values())
+        return True in [part.is_due for part in self._parts.values()]  # faster than `any` of a generator
 
     def give(self, message: Any, peer: Peer, now: float) -> None:
         """Pass a message from one part to the part that takes it, if the node has that part."""

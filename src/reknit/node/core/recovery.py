@@ -191,10 +191,14 @@ class CoreRecovery:
         effects, self._effects = self._effects, []
         while self._postponed and self._postponed[0][0] <= self._journal.end:
             effects.append(self._postponed.popleft()[1])
-        effects += self.losses.take_effects()
-        effects += self.stored.take_effects()
-        effects += self.caches.take_effects()
-        effects += self.heartbeats.take_effects()
+        if self.losses.effects:
+            effects += self.losses.take_effects()
+        if self.stored.effects:
+            effects += self.stored.take_effects()
+        if self.caches.effects:
+            effects += self.caches.take_effects()
+        if self.heartbeats.effects:
+            effects += self.heartbeats.take_effects()
         return effects
 
     def perform(self, effect: Own, now: float) -> None:

@@ -54,7 +54,7 @@ class CoreRetention:
         if self._waiting is None or self._waiting[0] > number:
             return
         floor, self._waiting = min(self._waiting[1], self._floor()), None
-        removed = self._journal.trim(None, floor)
+        removed = self._journal.trim(None, floor, waits=False)
         if removed:
             self._dispatch.receive(JournalTrimmed(self._journal.start, removed), JOURNAL, now)
 

@@ -166,8 +166,9 @@ class LinkMachine:
     @property
     def has_effects(self) -> bool:
         """Whether `take_effects` returns some. A node that never had a line announces nothing."""
-        news = self._returns or self._is_grown or self.routes.has_effects or self.table.is_due
-        return bool(self._effects) or (self.lines.were_there and bool(news))
+        if self._effects or not self.lines.were_there:
+            return bool(self._effects)
+        return self._is_grown or bool(self._returns) or self.routes.has_effects or self.table.is_due
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order: what there was, changes of routes, outcomes, new events."""

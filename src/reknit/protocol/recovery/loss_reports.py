@@ -81,7 +81,8 @@ class LossReports:
         self._time_us = zero_us
         self._opening: dict[tuple[Peer, int], None] = {}
         """Durable subscriptions that were requested and are not open."""
-        self._effects: list[Effect] = []
+        self.effects: list[Effect] = []
+        """What `take_effects` returns next."""
 
     @property
     def is_waiting(self) -> bool:
@@ -108,10 +109,10 @@ class LossReports:
         series, start, stop = lost.series, lost.start, lost.stop
         fresh = self._ledger.skip(*series, start, stop)
         if fresh:
-            self._effects.append(LossNoted(series, start, stop, lost.text))
+            self.effects.append(LossNoted(series, start, stop, lost.text))
         for low, high in fresh:
             self._store(Skipped(*series, low, high, lost.text, self._time_us))
-        self._effects.append(SkipSource(series[1], stop))
+        self.effects.append(SkipSource(series[1], stop))
         for name, shared in list(self._ledger.accounts.items()) if fresh else ():
             if name.startswith(ANYCAST):
                 parts = [part for bounds in fresh for part in shared.open_within(series, *bounds)]
@@ -132,7 +133,7 @@ class LossReports:
         """Report ranges to a connected subscriber, and record them as lost to it."""
         for series, start, stop in untold:
             lost = Lost(subscription.sub, *series, start, stop, str(REASON))
-            self._effects.append(Send(subscription.peer, lost))
+            self.effects.append(Send(subscription.peer, lost))
         self._record(subscription.name, untold)
 
     def _record(self, name: str, ranges: list[tuple[Series, int, int]]) -> None:
@@ -145,7 +146,7 @@ class LossReports:
             self._store(Outcomes(name, rows))
 
     def _store(self, record: Record) -> None:
-        self._effects.append(AppendRecord(self._next_number(), record))
+        self.effects.append(AppendRecord(self._next_number(), record))
 
     def tick(self, now: float) -> None:
         """Nothing has a deadline."""
@@ -156,7 +157,7 @@ class LossReports:
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""
-        effects, self._effects = self._effects, []
+        effects, self.effects = self.effects, []
         return effects
 
 
