@@ -102,6 +102,7 @@ class Node:
         self._make_importers = importers
         self._rng = rng or environment.make_random()
         self._paused: dict[PeerState, None] = {}
+        self._is_stopped = False
         """Peers that are not read from while too much is staged, in the order in which they were paused."""
 
     # -- life
@@ -348,6 +349,7 @@ class Node:
         self._audit_log.flush(self._now())
         self.run_machines()
         await self._committer.stop()
+        self._is_stopped = True
         try:
             await asyncio.to_thread(self.journal.close)
         except JournalError as error:
@@ -414,7 +416,9 @@ class Node:
     # -- effects
 
     def run_machines(self) -> None:
-        """Perform the effects of all machines, and schedule their next tick."""
+        """Perform the effects of all machines, and schedule their next tick. A closed journal takes no effects."""
+        if self._is_stopped:
+            return
         try:
             self.core.run(self._now())
         except Exception as error:
