@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from reknit import environment
 from reknit.address import Address
@@ -44,6 +44,7 @@ from reknit.connection.ledger_pages import read_ledger
 from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, NotOpen, ReknitError
+from reknit.fields import QueueOrder
 from reknit.frame import Buffer
 from reknit.lineage import lasting_source
 from reknit.protocol.multicast.settings import GroupSettings
@@ -153,12 +154,46 @@ class Session:
 
     @overload
     def publisher(
-        self, topic: str, *, codec: None = None, **options: Unpack[PublisherKeywords]
+        self,
+        topic: str,
+        *,
+        outcome: Literal[True],
+        codec: None = None,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> OutcomePublisher: ...
+
+    @overload
+    def publisher(
+        self,
+        topic: str,
+        *,
+        resend_released: Literal[True],
+        codec: None = None,
+        outcome: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> OutcomePublisher: ...
+
+    @overload
+    def publisher(
+        self,
+        topic: str,
+        *,
+        codec: None = None,
+        outcome: bool = False,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
     ) -> Publisher: ...
 
     @overload
     def publisher(
-        self, topic: str, *, codec: CodecOf[T], **options: Unpack[PublisherKeywords]
+        self,
+        topic: str,
+        *,
+        codec: CodecOf[T],
+        outcome: bool = False,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
     ) -> TypedPublisher[T]: ...
 
     def publisher(
@@ -423,6 +458,7 @@ class Session:
         codec: CodecOf[Any] | None = None,
         name: str = "",
         queue: str = "",
+        order: QueueOrder = "",
         history: bool | int | float | timedelta = False,
         start: Checkpoint | None = None,
         auto_accept: bool = True,
@@ -448,7 +484,8 @@ class Session:
         With a `queue`, programs share the events: each event goes to one of those that subscribe with this queue and
         have room, and to another one if that one leaves, hangs past its lease, releases or fails it. A queue is durable
         as a named subscription is: where it starts is said by its first member. It lives on the node that its members
-        connect to. On a topic with `order = "key"`, the events of a key are with one member at a time.
+        connect to. With `order="key"`, the events of a key are with one member at a time, in order, and with
+        `order="source"` those of a source; without, the rules of the topics hold. All members say the same.
 
         Without a name, missing events are recovered from the node and the caches that it knows, then from `caches`,
         which are further nodes, nearest first. Events that no cache has are lost, and `on_lost` is called. With
@@ -463,6 +500,7 @@ class Session:
         options = SubscribeOptions(
             name=name,
             queue=queue,
+            order=order,
             history=history,
             start=start,
             auto_accept=auto_accept,

@@ -40,6 +40,7 @@ from reknit.client.session import Session, connect
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, NotOpen, ReknitError
+from reknit.fields import QueueOrder
 from reknit.frame import Buffer
 
 log = logging.getLogger("reknit.client")
@@ -127,12 +128,24 @@ class SyncSession:
 
     @overload
     def publisher(
-        self, topic: str, *, codec: None = None, **options: Unpack[PublisherKeywords]
+        self,
+        topic: str,
+        *,
+        codec: None = None,
+        outcome: bool = False,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
     ) -> SyncPublisher: ...
 
     @overload
     def publisher(
-        self, topic: str, *, codec: CodecOf[T], **options: Unpack[PublisherKeywords]
+        self,
+        topic: str,
+        *,
+        codec: CodecOf[T],
+        outcome: bool = False,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
     ) -> SyncTypedPublisher[T]: ...
 
     def publisher(
@@ -356,6 +369,7 @@ class SyncSession:
         codec: CodecOf[Any] | None = None,
         name: str = "",
         queue: str = "",
+        order: QueueOrder = "",
         history: bool | int | float | timedelta = False,
         start: Checkpoint | None = None,
         auto_accept: bool = True,
@@ -375,6 +389,7 @@ class SyncSession:
         options = SubscribeOptions(
             name=name,
             queue=queue,
+            order=order,
             history=history,
             start=start,
             auto_accept=False,  # the blocking subscription accepts events itself

@@ -18,6 +18,7 @@ from reknit.node.admin.figures import NodeFigures
 from reknit.node.admin.journal_requests import JournalRequests, Reply
 from reknit.node.admin.listings import Listings
 from reknit.node.admin.owners import owners
+from reknit.node.admin.queue_figures import QueueFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.core.core import Core
 from reknit.node.core.orders import OnOrder
@@ -56,6 +57,7 @@ class AdminResponder:
         config: Config,
         core: Core,
         figures: NodeFigures,
+        queues: QueueFigures,
         links: LinkAdmin,
         anycast: NodeAnycast,
         bridges: Bridges,
@@ -84,6 +86,7 @@ class AdminResponder:
             "ledger": figures.ledger,
             "ledger_page": listings.ledger,
             "losses": listings.losses,
+            "queues": queues.rows,
             "align": self._align,
             "checkpoint": JournalRequests(core, config).checkpoint,
         }

@@ -45,6 +45,7 @@ _READING: Final = frozenset(
         "summary",
         "ledger",
         "ledger_page",
+        "queues",
         "topics",
         "topics_page",
         "subscribers_page",
