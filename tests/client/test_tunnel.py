@@ -12,6 +12,7 @@ import pytest
 from reknit.client import tunnel
 from reknit.errors import NotConnected, RemoteError
 from reknit.node.node import Node
+from reknit.protocol.tunnel.simple_format import encode
 from reknit.server import build_node
 from tests.gateway.http.http_client import config, http_of
 
@@ -155,19 +156,112 @@ def test_a_full_server_is_tried_again_and_is_no_loss(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_silent_connection_counts_as_cut_off(tmp_path: Path) -> None:
+class Scripted:
+    """A server that says the next of several things on each connection, and then nothing more."""
+
+    def __init__(self, *answers: bytes, is_closing: bool = False) -> None:
+        self.answers = list(answers)
+        self.requests: list[str] = []
+        self.is_closing = is_closing
+
+    async def __aenter__(self) -> Scripted:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        self.requests.append(request.decode())
+        writer.write(self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
+        if not self.is_closing:
+            await reader.read()
+        writer.close()
+
+
+def simple(payload: str, **elements: str) -> bytes:
+    return encode(elements.items(), payload.encode())
+
+
+OPENED = b"HTTP/1.1 200 OK\r\n\r\n" + simple("", status="200 OK", kn_route_checkpoint="c1")
+
+
+def test_a_silent_connection_counts_as_cut_off() -> None:
     async def test() -> None:
-        async with build_node(config(tmp_path, heartbeat_s=60)) as node:
-            recovered = asyncio.Event()
+        states: list[str] = []
+        async with (
+            Scripted(OPENED, OPENED + simple("x")) as server,
+            tunnel.open(
+                server.url, "what/chat", quiet_s_max=0.2, on_state=lambda state: states.append(state.value)
+            ) as one,
+        ):
+            assert await take(one, 1) == ["x"]
+            assert states[:4] == ["opening", "live", "recovering", "recovered"]
+            assert "do_since_checkpoint=c1" in server.requests[1]
 
-            def note(state: tunnel.State) -> None:
-                if state is tunnel.State.RECOVERED:
-                    recovered.set()
+    run(test())
 
-            async with tunnel.open(url(node), "what/chat", quiet_s_max=0.2, on_state=note) as one:
-                await recovered.wait()
-                await tunnel.notify(url(node), "what/chat", "x")
+
+def test_an_attempt_that_hangs_through_the_grace_period_is_lost_though_200_comes_later() -> None:
+    hash_scheme = {"kn_journal_reconnect_scheme": "kn_event_hash", "kn_journal_reconnect_timeout": "0.3"}
+    opened = b"HTTP/1.1 200 OK\r\n\r\n" + simple("", status="200 OK", **hash_scheme)
+
+    async def test() -> None:
+        async with Scripted(opened, b"", is_closing=False) as server:
+            one = tunnel.open(server.url, "what/chat", quiet_s_max=0.1)
+            with pytest.raises(tunnel.TunnelLost, match=r"grace period is 0 s"):
+                async with one:
+                    await take(one, 1)
+            assert one.state is tunnel.State.CLOSED
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"302 Found\r\nLocation: http://login/\r\nContent-Length: 0\r\n\r\n", r"HTTP 302 to http://login/"),
+        (b"403 Forbidden\r\nContent-Length: 15\r\n\r\n<h1>No way</h1>", r"HTTP 403, .*: 'No way'"),
+        (b"200 OK\r\nContent-Length: 18\r\n\r\n<html>Hello</html>", r"HTTP 200, .*: 'Hello'"),
+        (b"404 Expired\r\n\r\n" + simple("purged", status="404 Expired"), r"404 Expired"),
+    ],
+)
+@pytest.mark.parametrize("is_resuming", [False, True])
+def test_an_answer_that_is_no_tunnel_is_one_error_with_the_address_and_what_came(
+    answer: bytes, why: str, is_resuming: bool
+) -> None:
+    answer = b"HTTP/1.1 " + answer
+    answers = [OPENED, answer] if is_resuming else [answer]
+
+    async def test() -> None:
+        async with Scripted(*answers, is_closing=True) as server:
+            with pytest.raises(tunnel.TunnelLost, match=why) as caught:
+                async with tunnel.open(server.url, "what/chat", wait_s=150) as one:
+                    await take(one, 1)
+            assert server.url in str(caught.value) or "Expired" in why
+            assert len(server.requests) == len(answers)
+
+    run(test())
+
+
+def test_a_gateways_502_is_tried_again_and_is_told_as_one_state() -> None:
+    bad = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 20\r\n\r\n<html>bad gateway   "
+
+    async def test() -> None:
+        told: list[tuple[str, str]] = []
+
+        def note(state: tunnel.State) -> None:
+            told.append((state.value, one.why))
+
+        async with Scripted(bad, bad, OPENED, bad, bad, bad, OPENED + simple("x"), is_closing=True) as server:
+            one = tunnel.open(server.url, "what/chat", wait_s=150, on_state=note)
+            async with one:
                 assert await take(one, 1) == ["x"]
+            states = [state for state, _ in told]
+            assert states[:5] == ["opening", "waiting", "live", "recovering", "recovered"]
+            assert told[1][1] == f"{server.url}/kn answered HTTP 502, which is no tunnel: 'bad gateway'"
 
     run(test())
 

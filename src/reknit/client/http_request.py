@@ -7,7 +7,7 @@ import contextlib
 import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from reknit.config import Config
@@ -23,6 +23,14 @@ HEAD_S: Final = 30.0
 """How long connecting may take, and how long the head of a response may take to come."""
 
 
+class HttpAnswer(NamedTuple):
+    """The head of a response, with its header names in lower case, and its body as it comes."""
+
+    code: int
+    headers: dict[str, str]
+    parts: AsyncIterator[bytes]
+
+
 def tls_of(url: str, tls: ssl.SSLContext | None, config: Config) -> ssl.SSLContext | None:
     """The given context, or the one of `[transport]`, for an address with TLS. Raises `InvalidConfig`."""
     return (tls or client_tls(config)) if url.startswith("https:") else None
@@ -35,8 +43,8 @@ async def http_request(
     token: str,
     tls: ssl.SSLContext | None,
     method: str = "GET",
-) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-    """One request on a connection of its own: the status code, and the body as it comes. `tls` is of `tls_of`."""
+) -> AsyncIterator[HttpAnswer]:
+    """One request on a connection of its own. `tls` is of `tls_of`. Raises `MalformedFrame`, `OSError`."""
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise InvalidConfig("address", f"{parts.scheme}://{parts.hostname}", NO_USERS)
@@ -56,7 +64,7 @@ async def http_request(
         writer.write(head + body if method == "POST" else head)
         async with asyncio.timeout(HEAD_S):
             code, headers = await read_head(reader)
-        yield code, read_body(reader, headers)
+        yield HttpAnswer(code, headers, read_body(reader, headers))
     finally:
         writer.transport.abort()
 

@@ -34,7 +34,7 @@ def test_the_first_event_says_live_and_sets_the_wait_and_the_place(node: Web) ->
     with sse(node) as stream:
         [first] = fields(stream, b'"state"')
         assert first["event"] == "opened"
-        assert json.loads(first["data"]) == {"state": "live", "recovered": False}
+        assert json.loads(first["data"]) == {"state": "live", "recovered": False, "heartbeat_s": 15}
         assert 500 <= int(first["retry"]) <= 1500
         assert first["id"].startswith(node.node.epoch)
         assert stream.head.headers["content-type"].startswith("text/event-stream")
@@ -58,7 +58,7 @@ def test_last_event_id_goes_on_and_the_first_event_says_recovered(tmp_path: Path
     with web(config(tmp_path)) as node:
         with sse(node, Last_Event_ID=place) as stream:
             opened, event = fields(stream, b"two")
-            assert json.loads(opened["data"]) == {"state": "recovered", "recovered": True}
+            assert json.loads(opened["data"])["state"] == "recovered"
             assert json.loads(event["data"])["payload"] == "two"
         with node.stream(f"/sse?topic=what/**&Last-Event-ID={place}") as stream:
             assert '"recovered"' in fields(stream, b"two")[0]["data"]
@@ -99,8 +99,16 @@ def test_a_heartbeat_moves_a_quiet_streams_place_on_without_an_event() -> None:
     with web(config(heartbeat_s=0.05)) as node, sse(node, "quiet") as stream:
         fields(stream, b'"state"')
         node.post("/busy", "x")
-        stream.until(f"id: {node.node.epoch}-{node.node.journal.end}-0\n\n".encode())
-        assert b"data" not in stream.body.partition(b"\n\n")[2]
+        place = f"{node.node.epoch}-{node.node.journal.end}-0"
+        stream.until(f"id: {place}\nevent: heartbeat\ndata: {{}}\n\n".encode())
+        assert b'"payload"' not in stream.body
+
+
+def test_a_stream_says_how_often_it_sends_a_heartbeat() -> None:
+    with web(config(heartbeat_s=7)) as node, sse(node) as stream:
+        assert json.loads(fields(stream, b'"state"')[0]["data"])["heartbeat_s"] == 7
+        with node.tunnel() as tunnel:
+            assert tunnel.events(1)[0]["kn_heartbeat_s"] == b"7"
 
 
 def test_no_5xx_on_a_stream_one_too_many_is_told_inside_it() -> None:

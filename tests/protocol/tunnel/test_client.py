@@ -7,19 +7,23 @@ from random import Random
 import pytest
 
 from reknit.errors import LocalError
-from reknit.protocol.tunnel.client import (
+from reknit.protocol.tunnel.client import TunnelClient
+from reknit.protocol.tunnel.client_messages import (
+    AnswerRefused,
     BytesHeard,
+    CloseConnection,
     ConnectionLost,
     DeliverElements,
     Effect,
     ElementsReceived,
+    Input,
     OpenConnection,
+    ReadingResumed,
     SignalError,
     StartTunnel,
     StateChanged,
     StatusReceived,
     StopTunnel,
-    TunnelClient,
     TunnelState,
 )
 
@@ -44,10 +48,7 @@ class Driven:
         if status:
             self.feed(StatusReceived({**OK, **status}))
 
-    def feed(
-        self,
-        *messages: StartTunnel | StatusReceived | ElementsReceived | BytesHeard | ConnectionLost | StopTunnel,
-    ) -> list[Effect]:
+    def feed(self, *messages: Input) -> list[Effect]:
         fresh: list[Effect] = []
         for message in messages:
             self.client.receive(message, "x", self.now)
@@ -72,6 +73,10 @@ class Driven:
     @property
     def signals(self) -> list[str]:
         return [one.why for one in self.effects if isinstance(one, SignalError)]
+
+    @property
+    def states(self) -> list[str]:
+        return [one.state.value for one in self.effects if isinstance(one, StateChanged)]
 
     @property
     def connects(self) -> list[dict[str, str]]:
@@ -206,6 +211,117 @@ def test_it_gives_up_when_the_grace_period_ends_while_it_tries() -> None:
     assert driven.client.next_deadline() is None
 
 
+def test_a_200_that_comes_after_the_grace_period_is_no_recovery() -> None:
+    driven = Driven(**HASH, kn_journal_reconnect_timeout=b"4")
+    driven.feed(ConnectionLost("reset"))
+    driven.wait()
+    driven.now = 4.0
+    effects = driven.feed(StatusReceived({**OK, **HASH}), event("much later"))
+    assert driven.states[-1] == "lost"
+    assert CloseConnection() in effects
+    assert driven.delivered == []
+    assert "grace period" in driven.signals[0]
+
+
+def test_an_attempt_that_hangs_is_given_up_when_the_grace_period_ends() -> None:
+    driven = Driven(**HASH, kn_journal_reconnect_timeout=b"4")
+    driven.feed(ConnectionLost("reset"))
+    driven.wait()
+    assert driven.client.next_deadline() == 4.0
+    assert CloseConnection() in driven.wait()
+    assert len(driven.signals) == 1
+    assert driven.client.next_deadline() is None
+
+
+# -- connections on which nothing comes
+
+
+def test_an_attempt_that_hangs_is_given_up_and_another_one_follows() -> None:
+    driven = Driven()
+    assert driven.wait() == [CloseConnection(), StateChanged(TunnelState.WAITING)]
+    assert driven.client.why == "the server did not answer in time"
+    driven.feed(ConnectionLost("closed by us"))
+    assert driven.wait() == [OpenConnection({})]
+
+
+def test_a_live_tunnel_is_never_older_than_two_heartbeats_of_its_server() -> None:
+    driven = Driven(**HASH, kn_heartbeat_s=b"15")
+    driven.now = 29.0
+    driven.feed(BytesHeard())
+    driven.now = 58.9
+    driven.client.tick(driven.now)
+    assert driven.client.state is TunnelState.LIVE
+    assert driven.client.next_deadline() == 59.0
+    assert driven.wait() == [CloseConnection(), StateChanged(TunnelState.RECOVERING)]
+    assert driven.client.why == "the server sent nothing for 30 s"
+
+
+@pytest.mark.parametrize(
+    ("told", "quiet_s"), [(b"0.1", 2.0), (b"soon", 45.0), (b"-1", 2.0), (b"inf", 3600.0), (b"nan", 2.0)]
+)
+def test_a_heartbeat_of_any_length_is_awaited_for_a_reasonable_time(told: bytes, quiet_s: float) -> None:
+    assert Driven(**HASH, kn_heartbeat_s=told).client.next_deadline() == quiet_s
+
+
+def test_silence_while_the_application_is_busy_says_nothing() -> None:
+    driven = Driven(**HASH, kn_heartbeat_s=b"15")
+    driven.now = 500.0  # the application took so long for the first events
+    driven.feed(ReadingResumed())
+    driven.client.tick(529.0)
+    assert driven.client.state is TunnelState.LIVE
+
+
+# -- answers that are none of a tunnel
+
+
+@pytest.mark.parametrize("code", [200, 302, 401, 403, 404])
+def test_an_answer_of_something_else_is_one_error_that_says_what_came(code: int) -> None:
+    driven = Driven(**HASH)
+    driven.feed(ConnectionLost("reset"))
+    driven.wait()
+    driven.feed(AnswerRefused(code, "http://x/kn answered"))
+    assert driven.signals == ["http://x/kn answered"]
+    assert driven.client.next_deadline() is None
+
+
+@pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
+def test_an_answer_that_may_be_better_later_is_tried_again_in_one_state(code: int) -> None:
+    opening, recovering = Driven(), Driven(**HASH)
+    recovering.feed(ConnectionLost("reset"))
+    for driven in (opening, recovering):
+        for _ in range(5):
+            driven.wait()
+            driven.feed(AnswerRefused(code, "what came"))
+        assert not driven.signals
+        assert driven.client.why == "what came"
+    assert opening.states == ["opening", "waiting"]
+    assert recovering.states == ["opening", "live", "recovering"]
+
+
+def test_a_server_that_asks_for_patience_is_asked_again_no_sooner() -> None:
+    driven = Driven()
+    driven.feed(AnswerRefused(503, "full", retry_after_s=10.0))
+    assert driven.client.next_deadline() == 10.0
+    driven.wait()
+    driven.feed(AnswerRefused(503, "full", retry_after_s=1e9))
+    assert driven.client.next_deadline() == 10.0 + 60.0
+
+
+def test_waits_are_short_again_after_a_connection_that_was_good_for_a_while() -> None:
+    def wait_after(good_s: float) -> float:
+        driven = Driven(**HASH, kn_journal_reconnect_timeout=b"1e9")
+        for _ in range(30):
+            driven.feed(ConnectionLost("refused"))
+            driven.wait()
+        driven.feed(StatusReceived({**OK, **HASH}))
+        driven.now += good_s
+        driven.feed(ConnectionLost("reset"))
+        return (driven.client.next_deadline() or 0.0) - driven.now
+
+    assert wait_after(good_s=60.0) <= 0.1
+    assert wait_after(good_s=0.0) > 0.1
+
+
 # -- no scheme, kn_route_checkpoint, or anything else
 
 
@@ -284,8 +400,7 @@ def test_an_application_sees_live_recovering_recovered() -> None:
     driven.feed(ConnectionLost("reset"))
     driven.wait()
     driven.feed(StatusReceived({**OK, **HASH}))
-    states = [one.state.value for one in driven.effects if isinstance(one, StateChanged)]
-    assert states == ["opening", "live", "recovering", "recovered"]
+    assert driven.states == ["opening", "live", "recovering", "recovered"]
 
 
 def test_waits_grow_and_stay_under_their_ceiling() -> None:

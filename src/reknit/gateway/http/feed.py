@@ -241,6 +241,8 @@ class TunnelFeed:
                 self.perform()
                 return
             self._server.receive(TunnelCaughtUp(place), peer, self._loop.time())
+            if not data and tunnel.state is ServedTunnelState.BEHIND:
+                data = group.format.heartbeat(place)  # a long search must not look like a dead connection
             if data:
                 cast(TunnelConnection, peer).write(group.frame(data))
         self.perform()

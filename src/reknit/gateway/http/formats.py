@@ -200,8 +200,11 @@ class SseFormat:
         return f"retry: {elements['retry']}\nid: {elements['checkpoint']}\nevent: opened\ndata: {data}\n\n".encode()
 
     def heartbeat(self, place: JournalPlace) -> bytes:
-        """Advances the browser's place without an event, so that retention does not overtake it on a quiet topic."""
-        return b"id: %b\n\n" % place.text.encode()
+        """Says that the stream lives, as an event that a page can see; EventSource hides comments.
+
+        It also advances the browser's place, so that retention does not overtake it on a quiet topic.
+        """
+        return b"id: %b\nevent: heartbeat\ndata: {}\n\n" % place.text.encode()
 
     def closing(self, why: str) -> bytes:
         return b"event: closing\ndata: %b\n\n" % _json.encode({"why": why})

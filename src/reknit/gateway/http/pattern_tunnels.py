@@ -133,6 +133,7 @@ class PatternTunnels:
             "recovered": state == "recovered",
             "retry": f"{retry_ms:.0f}",
             "checkpoint": granted.place.text,
+            "heartbeat_s": self._settings.heartbeat_s,
         }
         first_event, opening = format.status(opened, why), TunnelOpened("", "", granted.place)
         connection.open_tunnel(user, format, scope, is_raw, first_event, opening)

@@ -15,6 +15,7 @@ from reknit.ledger.topics import TopicTotals
 from reknit.ledger.walk import HeldBy
 from reknit.node.admin.ledger_reader import EVERY_OTHER, LedgerReader, LedgerSums
 from reknit.node.admin.pipelines import Pipelines
+from reknit.node.admin.topic_rates import TopicRates
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
 from reknit.protocol.queues.queue import Queue
@@ -22,7 +23,6 @@ from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.trust.gate import Gate
 from reknit.version import __version__
 
-SAMPLE_S: Final = 1.0
 DOORS: Final = ("http", "amqp")
 """The gateways that the status shows, also where they are off."""
 
@@ -63,22 +63,19 @@ class NodeFigures:
         self._bridges = bridges
         self._doors = doors
         self._ledger = LedgerReader(core.journal.ledger, held_by, config.limits.metric_rows_max)
-        self._rates: dict[str, float] = {}
-        self._sampled: tuple[float, dict[str, int]] = (0.0, {})
+        self._rates = TopicRates(core.journal.ledger)
 
     def sample(self, now: float) -> None:
-        """Note the number of events of every topic, so that `status` can give rates."""
-        then, before = self._sampled
-        if now - then < SAMPLE_S:
-            return
-        counts = {topic: totals.events for topic, totals in self._core.journal.ledger.topics.items()}
-        self._rates = {
-            topic: (count - before.get(topic, 0)) / (now - then) for topic, count in counts.items()
-        }
-        self._sampled = (now, counts)
+        """Begin the next period of the rates in `status`, if this one has lasted long enough."""
+        self._rates.sample(now)
 
     def status(self, topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         """The node's state, as `reknit status` shows it; with these rows of topics, or with all."""
+        shown = self.topics() if topics is None else topics
+        return {**self.summary(), "topics": shown, "subscribers": self.subscribers()}
+
+    def summary(self) -> dict[str, Any]:
+        """The node's state without what there may be a hundred thousand of: topics and subscribers."""
         config, core = self._config, self._core
         process = environment.current().process()
         is_disk, requests = config.journal.kind == "disk", core.responses.watch
@@ -107,8 +104,7 @@ class NodeFigures:
             "bridges": self._bridges.status(),
             "requests": {"open": len(requests), "answered": requests.answered},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in self._peers],
-            "topics": self.topics() if topics is None else topics,
-            "subscribers": self._subscribers(),
+            "events_s": self._rates.total,
             "pipelines": self.pipelines.rows(),
             **dict.fromkeys(DOORS),
             **{name: door.status() for name, door in self._doors.items()},
@@ -128,21 +124,24 @@ class NodeFigures:
             rows.setdefault(name, {})["waits"] = count
         return dict(sorted(rows.items()))
 
-    def topics(self) -> list[dict[str, Any]]:
-        """Every topic, with its events, rate, sources and gaps."""
-        every = self._core.journal.ledger.topics
-        return [self._topic(topic, every[topic]) for topic in sorted(every)]
+    def topics(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """These topics or every one, each with its events, rate, sources and gaps."""
+        every, none = self._core.journal.ledger.topics, TopicTotals()
+        return [
+            self._topic(name, every.get(name, none)) for name in (sorted(every) if names is None else names)
+        ]
 
     def _topic(self, topic: str, totals: TopicTotals) -> dict[str, Any]:
         return {
             "topic": topic,
             "events": totals.events,
-            "rate": self._rates.get(topic, 0.0),
+            "rate": self._rates.of(topic),
             "sources": totals.sources,
             "gaps": totals.gaps,
         }
 
-    def _subscribers(self) -> list[dict[str, Any]]:
+    def subscribers(self) -> list[dict[str, Any]]:
+        """Every subscriber, connected or away, with what it waits for."""
         journal, queues = self._core.journal, self._core.dispatch.queues
         rows = [self._connected(queue) for queue in queues.values()]
         present = {queue.name for queue in queues.values()}
@@ -177,6 +176,10 @@ class NodeFigures:
     async def ledger(self, args: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The ledger's rows, each with whether it balances. The node goes on with its work meanwhile."""
         return await self._ledger.rows(args or {})
+
+    async def sums(self) -> LedgerSums:
+        """The ledger in a bounded number of rows, which may be a while old where it takes long to add up."""
+        return await self._ledger.sums()
 
     async def for_metrics(self) -> tuple[dict[str, Any], LedgerSums]:
         """The status and the ledger, with a bounded number of topics."""

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import assert_never
-
-from msgspec.structs import replace
+from typing import Protocol, assert_never
 
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.errors import Gone, JournalError, LocalError
+from reknit.errors import Gone, JournalError
 from reknit.frame import Buffer
 from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letter_guard import DeadLetterGuard
 from reknit.node.core.dead_letters import DeadLetters
+from reknit.node.core.delivery_frames import DeliveryFrames
 from reknit.node.core.failures import EffectPerformer
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
+from reknit.node.core.openings import Openings
 from reknit.node.core.orders import AdminOrders
 from reknit.node.core.parts import Parts
-from reknit.node.core.queue_homes import objection
 from reknit.node.core.recovery import CoreRecovery
 from reknit.node.core.recovery import Effect as RecoveryEffect
 from reknit.node.core.redelivery import RedeliverySender
@@ -32,7 +31,6 @@ from reknit.node.core.responses import Responses
 from reknit.node.core.retention import CoreRetention
 from reknit.node.core.shell import Edge, Shell
 from reknit.node.core.source_owners import SourceOwners
-from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import (
@@ -55,6 +53,7 @@ from reknit.protocol.effects import (
     Send,
     Withhold,
 )
+from reknit.protocol.links.inputs import EventsRemoved
 from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft, earliest
 from reknit.protocol.publish.admission import IsOfNode, Refusal
 from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
@@ -75,7 +74,6 @@ from reknit.wire.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from reknit.wire.messages import Deliver as DeliverMessage
 
 Input = Frames | Declare | Credit | Holding | Settle | Unsubscribe | Subscribe
 Effect = (
@@ -93,6 +91,17 @@ Effect = (
     | Withhold
     | RecoveryEffect
 )
+
+
+class HasEffects(Protocol):
+    """A machine, as the core asks it again and again."""
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        """What `take_effects` returns next."""
+
+    def take_effects(self) -> Sequence[Effect]:
+        """The effects to perform, in order."""
 
 
 class Core:
@@ -123,8 +132,6 @@ class Core:
         self._edge = edge
         self._is_elsewhere = is_elsewhere
         """Whether another node subscribes to a topic, as far as this one knows."""
-        self._queue_elsewhere = queue_elsewhere
-        """The node that has a queue, given the name of its account, as far as this one knows; empty if none has it."""
         limits = config.limits
         published = journal.ledger.published
         stored = {source: seqs.last for (_, source), seqs in published.items() if seqs}
@@ -140,8 +147,6 @@ class Core:
             None if quotas is None else quotas.publishing,
         )
         self.quotas = quotas
-        self.claims: dict[str, str] = {}
-        """By name of a durable subscriber that a gateway is about to open: the identity that it is for."""
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
@@ -155,8 +160,17 @@ class Core:
             *held,
             deferred=lambda: self._writer.deferred_records(),
         )
-        if quotas is not None:
-            quotas.count_in(lambda: (key for key, _ in self.dispatch.registry.subscriptions()))
+        self.openings = Openings(
+            config=config,
+            journal=journal,
+            epoch=epoch,
+            dispatch=self.dispatch,
+            quotas=quotas,
+            edge=edge,
+            queue_elsewhere=queue_elsewhere,
+            say=self.say,
+            now_us=now_us,
+        )
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
         who = quotas.who if quotas is not None else lambda peer: ""
@@ -173,7 +187,11 @@ class Core:
         )
         self._make_writer(journal, config, shell, edge)
         self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
+        self._machines: tuple[HasEffects, ...] = (self.dispatch, self.intake, self.responses)
         self.parts = Parts()
+        self.is_committing = False
+        """Whether a commit is being requested. If it ends at once, `run` goes on with what became durable."""
+        self._has_grown = False
 
     def _make_writer(self, journal: Journal, config: Config, shell: Shell, edge: Edge | None) -> None:
         """The parts that read and write the journal."""
@@ -202,6 +220,7 @@ class Core:
             output=self,
         )
         self.tail = JournalTail(journal)
+        self._delivery = DeliveryFrames()
         self._retention = CoreRetention(
             settings=config.retention,
             journal=journal,
@@ -209,6 +228,9 @@ class Core:
             dead_letters=self.dead_letters,
             tail=self.tail,
             mark=self.mark,
+            on_removed=lambda removed, now: self.parts.give(
+                EventsRemoved(removed, journal.start), JOURNAL, now
+            ),
         )
 
     # -- input
@@ -228,12 +250,15 @@ class Core:
                 self.dispatch.receive(item, peer, now)
             case Credit() | Holding():
                 self.dispatch.receive(item, peer, now)
-            case Unsubscribe():
-                self.dispatch.receive(item, peer, now)
+            case Unsubscribe(sub=sub, forget=forget):
+                if self.openings.end((peer, sub)):
+                    self.say(peer, Unsubscribed(sub, is_forgotten=forget))
+                else:
+                    self.dispatch.receive(item, peer, now)
                 self.parts.give(SubscriptionsChanged(), peer, now)
             case Subscribe():
                 self.recovery.receive(item, peer, now)
-                self._subscribe(item, peer, now)
+                self.openings.subscribe(item, peer, now)
                 self.parts.give(SubscriptionsChanged(), peer, now)
             case _:
                 assert_never(item)
@@ -246,6 +271,7 @@ class Core:
         """A peer's connection is gone. `is_abrupt`: it did not say goodbye, and this node did not close it."""
         left = PeerLeft(is_abrupt)
         self.intake.receive(left, peer, now)
+        self.openings.left(peer)
         self.dispatch.receive(left, peer, now)
         self.recovery.receive(left, peer, now)
         self.parts.tell_all(left, peer, now)
@@ -258,7 +284,10 @@ class Core:
 
     def end_subscription(self, key: QueueKey, code: Code, text: str, now: float) -> None:
         """The node ends a subscription, and says why."""
-        self.dispatch.receive(EndSubscription(key[1], code, text), key[0], now)
+        if self.openings.end(key):
+            self.say(key[0], Unsubscribed(key[1], code, text))
+        else:
+            self.dispatch.receive(EndSubscription(key[1], code, text), key[0], now)
         self.parts.give(SubscriptionsChanged(), key[0], now)
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
@@ -283,6 +312,8 @@ class Core:
         # Events are compared with the time of day: a clock that was set must not make all of them seem wrong.
         self.intake.set_clock(self.now_us() - int(now * 1e6), self.config.limits.future_s_max)
         self.intake.tick(now)
+        if (opened := self.openings.tick(now)) is not None:
+            self.parts.give(SubscriptionsChanged(), opened, now)
         self.dispatch.tick(now)
         for peer in self.dispatch.subscribers.take_opened():
             self.parts.give(SubscriptionsChanged(), peer, now)
@@ -292,8 +323,16 @@ class Core:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        machines = (self.intake, self.dispatch, self.responses, self.recovery, self.parts)
-        return earliest([machine.next_deadline() for machine in machines])
+        return earliest(
+            (
+                self.intake.next_deadline(),
+                self.openings.next_deadline(),
+                self.dispatch.next_deadline(),
+                self.responses.next_deadline(),
+                self.recovery.next_deadline(),
+                self.parts.next_deadline(),
+            )
+        )
 
     def next_turn(self, now: float) -> None:
         """Others ran meanwhile: continue what would have taken too long in one turn."""
@@ -304,29 +343,6 @@ class Core:
         problem = self.responses.inspect(batch)
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
 
-    def _subscribe(self, request: Subscribe, peer: Peer, now: float) -> None:
-        owner = self.claims.pop(request.account, "")
-        subscriptions_max = self.config.limits.subscriptions_max
-        if self.dispatch.registry.subscription_count >= subscriptions_max:
-            text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
-            self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
-            return
-        if self.quotas is not None and (text := self.quotas.subscribing(request, peer)):
-            self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
-            return
-        if problem := objection(request, self._queue_elsewhere):
-            self.say(peer, Unsubscribed(request.sub, *problem))
-            return
-        try:
-            opened = resolve(request, self.journal, self.epoch, self.now_us())
-        except LocalError as error:
-            self.say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
-            return
-        if request.account and self._edge is not None:
-            owner = owner or self._edge.owner(peer, request.pattern)
-        opened = replace(opened, owner=owner) if owner else opened
-        self.dispatch.receive(opened, peer, now)
-
     # -- effects
 
     def run(self, now: float) -> None:
@@ -334,27 +350,35 @@ class Core:
 
         Raises `EffectsFailed` at the end, if some failed.
         """
-        self._report_unreadable(now)
-        self._run_machines(now)
-        while self.parts.is_due and not self._performer.has_failed:
-            try:
-                self.parts.perform(now)
-            except Exception as error:
-                self._performer.failed(self.parts, error)
+        self._has_grown = True
+        while self._has_grown:  # a commit that ends at once makes more to do
+            self._has_grown = False
+            self._report_unreadable(now)
             self._run_machines(now)
-        self._writer.commit()
+            while self.parts.is_due and not self._performer.has_failed:
+                try:
+                    self.parts.perform(now)
+                except Exception as error:
+                    self._performer.failed(self.parts, error)
+                self._run_machines(now)
+            if self._writer.is_due:
+                self.is_committing = True
+                try:
+                    self._writer.commit()
+                finally:
+                    self.is_committing = False
+        self.tail.release()
+        self._delivery.release()
         self._performer.raise_failures()
 
     def _run_machines(self, now: float) -> None:
         while True:
             self.dead_letter_guard.judge(now)
-            if self.dead_letters.is_full and not self.intake.is_full:
-                self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
             # Deliveries come before acknowledgements: a subscriber waits for its event.
             effects: list[Effect] = []
-            effects += self.dispatch.take_effects()
-            effects += self.intake.take_effects()
-            effects += self.responses.take_effects()
+            for machine in self._machines:
+                if machine.effects:
+                    effects += machine.take_effects()
             if not effects:  # heartbeats and losses come after the events before them
                 effects += self.recovery.take_effects(now)
             if not effects:
@@ -363,6 +387,14 @@ class Core:
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
+            case DeliverRuns(peer=peer, sub=sub, pieces=pieces):
+                self._shell.send(peer, self._delivery.buffers(effect))
+                if self.responses.watch and self._serves(peer, sub):
+                    for piece in pieces:
+                        entries = piece.run.entries[piece.low : piece.high]
+                        self.responses.delivered(entry.head for entry in entries)
+            case Send(peer=peer, message=message):
+                self.say(peer, message)
             case RefusedBatch(refusal=refusal) if not refusal.is_stored:
                 if self._edge is not None:
                     self._edge.refused(effect.peer, effect.batch, refusal)
@@ -372,16 +404,6 @@ class Core:
                 self._owners.taken(peer, heads, now)
             case Append() | AppendRecord() | DeadLetter() | Mark() | RefusedBatch() | Respond():
                 self._writer.write(effect, now)
-            case DeliverRuns(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
-                header = encode(DeliverMessage(sub, size, position))
-                cuts = [piece.run.cut(piece.low, piece.high) for piece in pieces]
-                self._shell.send(peer, [header, *cuts])
-                if self.responses.watch and self._serves(peer, sub):
-                    for piece in pieces:
-                        entries = piece.run.entries[piece.low : piece.high]
-                        self.responses.delivered(entry.head for entry in entries)
-            case Send(peer=peer, message=message):
-                self.say(peer, message)
             case Redeliver():
                 if self.responses.watch and self._serves(effect.peer, effect.sub):
                     self.responses.delivered_range(effect.topic, effect.source, effect.start, effect.stop)
@@ -418,10 +440,12 @@ class Core:
         """Send a message to a peer now, ahead of the effects that wait; nothing happens if it is gone."""
         self._shell.send(peer, (encode(message),))
 
-    def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
-        """The events `[start, stop)` that are held, as batches cut to that range."""
+    def find(
+        self, topic: str, source: bytes, start: int, stop: int, bytes_max: int | None = None
+    ) -> list[Batch]:
+        """The events `[start, stop)` that are held, as batches cut to that range: as many as fit."""
         found: list[Batch] = []
-        for entry in self.journal.find(topic, source, start, stop):
+        for entry in self.journal.find(topic, source, start, stop, bytes_max):
             try:
                 found.append(Batch.parse(self.journal.fetch(entry)).cut(start, stop))
             except Gone:
@@ -436,6 +460,7 @@ class Core:
 
     def durable(self, number: int, end: int, now: float) -> None:
         """A commit ended: the events that it covers are acknowledged and delivered."""
+        self._has_grown = True
         self.dispatch.receive(JournalGrown(self.tail.advance(end), end), JOURNAL, now)
         committed = MadeDurable(number)
         self.intake.receive(committed, JOURNAL, now)
@@ -443,7 +468,7 @@ class Core:
         self.parts.tell_all(committed, JOURNAL, now)
         self._retention.made_durable(number, now)
         self._writer.write_deferred()
-        if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
+        if self.intake.stopped and not self._writer.has_deferred and not self.dead_letters.is_full:
             self.intake.receive(ResumeIntake(), JOURNAL, now)
 
     def _report_unreadable(self, now: float) -> None:

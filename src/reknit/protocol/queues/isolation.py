@@ -27,7 +27,7 @@ def window_after(count: int) -> int:
 
 
 class Isolation:
-    """The suspects of one queue, and how many events its subscriber may have meanwhile.
+    """The suspects of one queue, and how many events its subscriber, or each of its members, may have meanwhile.
 
     >>> isolation = Isolation({("a", b"s"): SeqSet.from_ranges([(3, 5)])}, window=1)
     >>> isolation.end(("a", b"s"), 1, 4), isolation.end(("a", b"s"), 4, 9)
@@ -39,6 +39,12 @@ class Isolation:
     def __init__(self, suspects: Mapping[Series, SeqSet], window: int) -> None:
         self._suspects = {series: seqs.copy() for series, seqs in suspects.items() if seqs}
         self.window = window
+
+    def add(self, suspects: Mapping[Series, SeqSet], window: int) -> None:
+        """Another one crashed, or may have: there are more suspects, and not more of them at a time."""
+        for series, seqs in suspects.items():
+            self._suspects[series] = self._suspects.get(series, SeqSet()).union(seqs)
+        self.window = min(self.window, window)
 
     def end(self, series: Series, start: int, stop: int) -> bool:
         """Events ended; returns whether no suspect is left."""

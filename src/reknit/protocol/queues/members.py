@@ -27,8 +27,8 @@ class Member:
     """
 
     __slots__ = (
-        "_bytes_max", "bytes", "credit", "events", "held", "is_suspect", "peer", "settled_number", "sub", "turn",
-        "window",
+        "_bytes_max", "bytes", "credit", "events", "has_strays", "held", "is_suspect", "peer", "settled_number",
+        "sub", "turn", "window",
     )  # fmt: skip
 
     def __init__(self, peer: Peer, sub: int, credit: int, bytes_max: float) -> None:
@@ -43,6 +43,8 @@ class Member:
         self.bytes = 0.0
         self.is_suspect = False
         """Whether it lost a lease and has settled nothing since: it gets one event at a time."""
+        self.has_strays = False
+        """Whether it may still process events that were taken from it."""
         self.settled_number = 0
         """The number of its last `Settle` that was applied."""
         self.turn = 0

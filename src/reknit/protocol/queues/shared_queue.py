@@ -7,27 +7,34 @@ chosen the member that holds the fewest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from reknit.entries import Run
+from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.protocol.anycast.sharing import shares
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.isolation import Isolation
 from reknit.protocol.queues.lanes import Lane, LanePart, Lanes
 from reknit.protocol.queues.leases import Leases
 from reknit.protocol.queues.members import Member
 from reknit.protocol.queues.queue import NO_LIMIT, Queue
-from reknit.seqset import Range
+from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 
 TURN_EVENTS = 16
 """How many events that wait beside the cursor a member gets before the next member's turn."""
 
 
+def key_of(name: str) -> tuple[Peer, int]:
+    """The key of a queue with members, by the name of its account."""
+    return ("queue", name), 0
+
+
 class SharedQueue(Queue):
     """A queue with members. `now` is the dispatcher's time."""
 
-    __slots__ = ("_now", "_quota", "_scanned", "_turn", "member", "members")
+    __slots__ = ("_now", "_order", "_quota", "_scanned", "_turn", "member", "members")
 
     is_shared = True
 
@@ -41,12 +48,26 @@ class SharedQueue(Queue):
         now: Callable[[], float],
         lanes: Lanes | None = None,
         leases: Leases | None = None,
+        isolation: Isolation | None = None,
+        order: QueueOrder = "",
     ) -> None:
-        super().__init__(first.peer, first.sub, name, pattern, position, 0, floor, lanes=lanes, leases=leases)
+        super().__init__(
+            first.peer,
+            first.sub,
+            name,
+            pattern,
+            position,
+            0,
+            floor,
+            lanes=lanes,
+            leases=leases,
+            isolation=isolation,
+        )
         self.members: dict[tuple[Peer, int], Member] = {first.key: first}
         self._scanned: Run | None = None
         """The last scan of the journal: members take a few events at a time from it."""
         self._now = now
+        self._order = order
         self._quota = NO_LIMIT
         """How many events the member may still get in its turn."""
         self._turn = 0
@@ -57,7 +78,11 @@ class SharedQueue(Queue):
     @property
     def key(self) -> tuple[Peer, int]:
         """Of the queue itself, which outlasts its members."""
-        return ("queue", self.name), 0
+        return key_of(self.name)
+
+    @property
+    def order(self) -> QueueOrder:
+        return self._order
 
     @property
     def recipient(self) -> Member:
@@ -85,7 +110,19 @@ class SharedQueue(Queue):
         self.settled_number = member.settled_number
         self._quota = quota
 
+    def isolate(self, suspects: Mapping[Series, SeqSet], window: int) -> None:
+        """A member may have died of one of these events: every member gets few at a time until they have ended."""
+        if self.isolation is None:
+            self.isolation = Isolation(suspects, window)
+        else:
+            self.isolation.add(suspects, window)
+
     # -- turns
+
+    def _room(self, member: Member) -> int:
+        """How many events a member still takes; fewer while there are suspects."""
+        room = member.events_room
+        return room if self.isolation is None else max(min(room, self.isolation.window - member.events), 0)
 
     @property
     def used(self) -> int:
@@ -93,7 +130,7 @@ class SharedQueue(Queue):
 
     @property
     def has_room(self) -> bool:
-        return any(member.events_room for member in self.members.values())
+        return any(map(self._room, self.members.values()))
 
     @property
     def room(self) -> int:
@@ -101,11 +138,11 @@ class SharedQueue(Queue):
 
     @property
     def events_room(self) -> int:
-        return min(self.member.events_room, self._quota)
+        return min(self._room(self.member), self._quota)
 
     def next_turn(self) -> bool:
         """Serve the member that holds the fewest events, of those with room; False if none has room."""
-        able = [member for member in self.members.values() if member.events_room]
+        able = [member for member in self.members.values() if self._room(member)]
         if not able:
             return False
         self._serve(min(able, key=lambda member: (member.events, member.turn)), TURN_EVENTS)
@@ -113,11 +150,11 @@ class SharedQueue(Queue):
 
     def turns(self, count: int) -> Iterator[int]:
         """Share `count` events: serve one member after another; yields how many events each of them gets."""
-        able = [member for member in self.members.values() if member.events_room]
+        able = [member for member in self.members.values() if self._room(member)]
         if not able:
             return
         able.sort(key=lambda member: member.turn)
-        rooms = [member.events_room for member in able]
+        rooms = [self._room(member) for member in able]
         for member, portion in zip(able, shares([one.events for one in able], rooms, count), strict=True):
             if portion:
                 self._serve(member, portion)
@@ -125,7 +162,7 @@ class SharedQueue(Queue):
 
     def next_holder(self, lane: Lane) -> None:
         member = self.members.get(lane.holder)  # type: ignore[call-overload]
-        if member is not None and member.events_room:
+        if member is not None and self._room(member):
             self._serve(member, TURN_EVENTS)
 
     def backlog_at(self, position: int) -> Run | None:
@@ -203,7 +240,12 @@ class SharedQueue(Queue):
 
     def lease_lost(self, now: float) -> None:
         super().lease_lost(now)
-        self.member.is_suspect = True
+        self.member.is_suspect = self.member.has_strays = True
+
+    def lose(self, series: Series, start: int, stop: int) -> list[Range]:
+        for member in self.members.values():
+            member.has_strays = member.has_strays or bool(member.held.within(series, start, stop))
+        return super().lose(series, start, stop)
 
     # -- windows
 

@@ -1,133 +1,98 @@
 """A client's side of a tunnel: it resumes after its connection was lost, or signals one error and ends.
 
     CLOSED     ── StartTunnel ──> OPENING, or RECOVERING with a checkpoint
-    OPENING    ── StatusReceived ──> LIVE, or LOST;   ConnectionLost ──> WAITING
-    WAITING    ── tick ──> OPENING
-    RECOVERING ── StatusReceived ──> RECOVERED, or LOST;   ConnectionLost ──> RECOVERING, or LOST
+    OPENING    ── StatusReceived ──> LIVE, or LOST;   ConnectionLost ──> WAITING;   AnswerRefused ──> WAITING, or LOST
+    WAITING    ── StatusReceived ──> LIVE, or LOST;   ConnectionLost ──> WAITING;   AnswerRefused ──> WAITING, or LOST
+    RECOVERING ── StatusReceived ──> RECOVERED, or LOST;   ConnectionLost, AnswerRefused ──> RECOVERING, or LOST
     LIVE, RECOVERED ── ConnectionLost ──> RECOVERING, or LOST
     any        ── StopTunnel ──> CLOSED
 
-Other inputs come late, from a connection that is gone, and are ignored; a second StartTunnel raises. The sentences
-quoted below are the specification's (mod_pubsub, stateful reconnection).
+Other inputs come late, from a connection that is gone, and are ignored; a second StartTunnel raises. A connection on
+which nothing came for too long is lost, too: `tick` sees that. The sentences quoted below are the specification's
+(mod_pubsub, stateful reconnection).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from random import Random
 from typing import Any, Final, assert_never
 
-import msgspec
-
 from reknit.errors import LocalError
 from reknit.protocol.machine import Machine, Peer
-from reknit.protocol.tunnel.elements import CHECKPOINT, HASH, LOCATION, SCHEME, STATUS, TIMEOUT, seen_key
+from reknit.protocol.tunnel.client_messages import (
+    AnswerRefused,
+    BytesHeard,
+    CloseConnection,
+    ConnectionLost,
+    DeliverElements,
+    Effect,
+    ElementsReceived,
+    Input,
+    OpenConnection,
+    ReadingResumed,
+    SignalError,
+    StartTunnel,
+    StateChanged,
+    StatusReceived,
+    StopTunnel,
+    TunnelState,
+)
+from reknit.protocol.tunnel.elements import (
+    CHECKPOINT,
+    HASH,
+    HEARTBEAT,
+    LOCATION,
+    SCHEME,
+    STATUS,
+    TIMEOUT,
+    seen_key,
+)
 from reknit.protocol.tunnel.seen_events import ENTRIES_MAX, GRACE_S, SeenEvents
 
 EVENT_HASH: Final = "kn_event_hash"
 BACKOFF_S_MIN: Final = 0.1
 BACKOFF_S_MAX: Final = 5.0
-
-
-class TunnelState(Enum):
-    """The state of a tunnel. An application can show the last four."""
-
-    CLOSED = "closed"
-    OPENING = "opening"
-    WAITING = "waiting"
-    """It could not be opened yet; another attempt follows."""
-    LIVE = "live"
-    RECOVERING = "recovering"
-    """It was cut off, and tries to resume."""
-    RECOVERED = "recovered"
-    LOST = "lost"
-    """It can't resume: an error was signalled, and nothing more comes."""
-
-
-class StartTunnel(msgspec.Struct, frozen=True):
-    """Open the tunnel. With a checkpoint of an earlier program, resume from there."""
-
-    checkpoint: str = ""
-
-
-class StatusReceived(msgspec.Struct, frozen=True):
-    """The first event on a connection: its status."""
-
-    elements: Mapping[str, bytes]
-
-
-class ElementsReceived(msgspec.Struct, frozen=True):
-    """A later event on a connection."""
-
-    elements: Mapping[str, bytes]
-
-
-class BytesHeard(msgspec.Struct, frozen=True):
-    """Bytes arrived, perhaps only a heartbeat: the connection works."""
-
-
-class ConnectionLost(msgspec.Struct, frozen=True):
-    """The connection was lost, or could not be opened."""
-
-    why: str
-
-
-class StopTunnel(msgspec.Struct, frozen=True):
-    """The application closes the tunnel."""
-
-
-class OpenConnection(msgspec.Struct, frozen=True):
-    """Open a connection, with these further parameters for the route."""
-
-    parameters: dict[str, str]
-
-
-class DeliverElements(msgspec.Struct, frozen=True):
-    """Deliver an event. It has not been delivered before, as far as that can be known."""
-
-    elements: Mapping[str, bytes]
-
-
-class SignalError(msgspec.Struct, frozen=True):
-    """The one error: why no stateful reconnect is possible. Nothing follows it."""
-
-    why: str
-
-
-class StateChanged(msgspec.Struct, frozen=True):
-    """The state changed."""
-
-    state: TunnelState
-
-
-Input = StartTunnel | StatusReceived | ElementsReceived | BytesHeard | ConnectionLost | StopTunnel
-Effect = OpenConnection | DeliverElements | SignalError | StateChanged
+GOOD_S: Final = BACKOFF_S_MAX
+"""A connection that lasted this long was a good one: the next wait is short again."""
+ANSWER_S_MAX: Final = 30.0
+"""How long connecting may take, until the status event."""
+QUIET_S_UNTOLD: Final = 45.0
+"""How long nothing may come where the server does not say how often it sends a heartbeat."""
+QUIET_S_MIN, QUIET_S_MAX = 2.0, 3600.0
+"""The limits of that time, whatever the server says: two heartbeats may be too short for a busy machine."""
+RETRY_AFTER_S_MAX: Final = 60.0
+"""A server that asks for more patience is asked again after this time."""
+RETRIED: Final = frozenset((408, 425, 429))
+"""Statuses below 500 that ask for another attempt."""
 
 TRANSITIONS: Final[dict[tuple[TunnelState, type[Any]], TunnelState]] = {
     (TunnelState.CLOSED, StartTunnel): TunnelState.OPENING,  # or RECOVERING, with a checkpoint
-    (TunnelState.OPENING, StatusReceived): TunnelState.LIVE,  # or LOST
-    (TunnelState.OPENING, ConnectionLost): TunnelState.WAITING,
+    **{
+        (state, kind): after
+        for state in (TunnelState.OPENING, TunnelState.WAITING)
+        for kind, after in (
+            (StatusReceived, TunnelState.LIVE),  # or LOST
+            (ConnectionLost, TunnelState.WAITING),
+            (AnswerRefused, TunnelState.WAITING),  # or LOST
+        )
+    },
     (TunnelState.RECOVERING, StatusReceived): TunnelState.RECOVERED,  # or LOST
-    (
-        TunnelState.RECOVERING,
-        ConnectionLost,
-    ): TunnelState.RECOVERING,  # or LOST, when the grace period is over
-    (TunnelState.LIVE, ElementsReceived): TunnelState.LIVE,
-    (TunnelState.LIVE, BytesHeard): TunnelState.LIVE,
-    (
-        TunnelState.LIVE,
-        ConnectionLost,
-    ): TunnelState.RECOVERING,  # or LOST, where no stateful reconnect is possible
-    (TunnelState.RECOVERED, ElementsReceived): TunnelState.RECOVERED,
-    (TunnelState.RECOVERED, BytesHeard): TunnelState.RECOVERED,
+    (TunnelState.RECOVERING, ConnectionLost): TunnelState.RECOVERING,  # or LOST, after the grace period
+    (TunnelState.RECOVERING, AnswerRefused): TunnelState.RECOVERING,  # or LOST
+    **{
+        (state, kind): state
+        for state in (TunnelState.LIVE, TunnelState.RECOVERED)
+        for kind in (ElementsReceived, BytesHeard, ReadingResumed)
+    },
+    (TunnelState.LIVE, ConnectionLost): TunnelState.RECOVERING,  # or LOST
     (TunnelState.RECOVERED, ConnectionLost): TunnelState.RECOVERING,  # or LOST
     **{(state, StopTunnel): TunnelState.CLOSED for state in TunnelState},
 }
 
 
 class TunnelClient:
-    """One tunnel.
+    """One tunnel. `quiet_s_max` replaces the two heartbeats after which a silent connection counts as lost.
 
     >>> client = TunnelClient(Random(1))
     >>> client.receive(StartTunnel(), "app", 0.0)
@@ -147,18 +112,26 @@ class TunnelClient:
         backoff_s_min: float = BACKOFF_S_MIN,
         backoff_s_max: float = BACKOFF_S_MAX,
         seen_max: int = ENTRIES_MAX,
+        quiet_s_max: float | None = None,
     ) -> None:
         self.state = TunnelState.CLOSED
         self.scheme = ""
         self.grace_s = GRACE_S
         self.checkpoint = ""
         """The stored checkpoint: "Default to no saved checkpoint"."""
+        self.why = ""
+        """Why the last connection or attempt ended."""
         self.seen = SeenEvents(GRACE_S, seen_max)
         self.repeats = 0
         """How many events came again and were ignored."""
         self._rng = rng
         self._backoff = (backoff_s_min, backoff_s_max)
+        self._quiet_s_given = quiet_s_max
+        self._quiet_s = quiet_s_max or QUIET_S_UNTOLD
         self._attempts = 0
+        self._is_connected = False
+        """A connection is open, or being opened. Its deadline ends it; without one the deadline opens the next."""
+        self._opened_at = 0.0
         self._heard_at = 0.0
         self._due: float | None = None
         self._effects: list[Effect] = []
@@ -176,15 +149,20 @@ class TunnelClient:
             return
         match message:
             case StartTunnel(checkpoint=checkpoint):
-                self._begin(checkpoint)
+                self._begin(checkpoint, now)
             case StatusReceived(elements=elements):
                 self._status(elements, state, now)
             case ElementsReceived(elements=elements):
                 self._event(elements, now)
             case BytesHeard():
                 self._heard_at = now
+                self._due = now + self._quiet_s
+            case ReadingResumed():
+                self._due = now + self._quiet_s
             case ConnectionLost(why=why):
                 self._cut(why, state, now)
+            case AnswerRefused():
+                self._refused(message, state, now)
             case StopTunnel():
                 self._due = None
                 self._become(state)
@@ -192,17 +170,16 @@ class TunnelClient:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Try to connect again, if that is due."""
+        """Give up a connection on which nothing comes, or try to connect again, if that is due."""
         if self._due is None or now < self._due:
             return
         self._due = None
-        if self.state is TunnelState.WAITING:
-            self._become(TunnelState.OPENING)
-            self._effects.append(OpenConnection({}))
+        if self._is_connected:
+            self._give_up(now)
         elif why := self._impossible(now):
             self._lose(why)
         else:
-            self._effects.append(OpenConnection(self._parameters()))
+            self._connect(now)
 
     def next_deadline(self) -> float | None:
         return self._due
@@ -214,10 +191,17 @@ class TunnelClient:
 
     # -- opening
 
-    def _begin(self, checkpoint: str) -> None:
+    def _begin(self, checkpoint: str, now: float) -> None:
         self.checkpoint = checkpoint
         self._become(TunnelState.RECOVERING if checkpoint else TunnelState.OPENING)
-        self._effects.append(OpenConnection(self._parameters() if checkpoint else {}))
+        self._connect(now)
+
+    def _connect(self, now: float) -> None:
+        self._is_connected = True
+        self._due = now + ANSWER_S_MAX
+        if self.state is TunnelState.RECOVERING and self.scheme == EVENT_HASH:
+            self._due = min(self._due, self._heard_at + self.grace_s)
+        self._effects.append(OpenConnection(self._parameters()))
 
     def _status(self, elements: Mapping[str, bytes], state: TunnelState, now: float) -> None:
         status = elements.get(STATUS, b"").decode("utf-8", "replace")
@@ -225,14 +209,28 @@ class TunnelClient:
             # "no stateful reconnect is possible and you MUST signal an error to the app or user"
             self._lose(status or "the server gave no status")
             return
-        self._attempts = 0
-        self._heard_at = now
+        if why := self._impossible(now):
+            # the attempt took so long that the server's 200 no longer covers what was missed
+            self._effects.append(CloseConnection())
+            self._lose(why)
+            return
+        self._opened_at = self._heard_at = now
         self.scheme = elements.get(SCHEME, b"").decode("utf-8", "replace")
-        self.grace_s = _seconds(elements.get(TIMEOUT))
+        grace_s = _seconds(elements.get(TIMEOUT))
+        self.grace_s = GRACE_S if grace_s is None else grace_s
+        self._quiet_s = self._quiet_s_given or _quiet_s(_seconds(elements.get(HEARTBEAT)))
+        self._due = now + self._quiet_s
         # an event that is replayed at the very end of the grace period still has to be recognised when it arrives
         self.seen.set_grace(2 * self.grace_s)
         self._note_checkpoint(elements)
         self._become(state)
+
+    def _refused(self, answer: AnswerRefused, state: TunnelState, now: float) -> None:
+        """Something other than a tunnel answered: an error, unless another attempt may find the server itself."""
+        if answer.code >= 500 or answer.code in RETRIED:
+            self._cut(answer.why, state, now, answer.retry_after_s)
+        else:
+            self._lose(answer.why)
 
     # -- events
 
@@ -254,22 +252,42 @@ class TunnelClient:
 
     # -- resuming
 
-    def _cut(self, why: str, state: TunnelState, now: float) -> None:
-        if self.state is not TunnelState.OPENING and (impossible := self._impossible(now)):
+    def _give_up(self, now: float) -> None:
+        is_open = self.state in (TunnelState.LIVE, TunnelState.RECOVERED)
+        self._effects.append(CloseConnection())
+        self._cut(
+            f"the server sent nothing for {self._quiet_s:g} s"
+            if is_open
+            else "the server did not answer in time",
+            TRANSITIONS[self.state, ConnectionLost],
+            now,
+        )
+
+    def _cut(self, why: str, state: TunnelState, now: float, wait_s_min: float = 0.0) -> None:
+        if not self._is_connected:
+            return  # it was given up before
+        self._is_connected = False
+        self.why = why
+        if impossible := self._impossible(now):
             self._lose(f"{why}; {impossible}")
             return
+        if self.state in (TunnelState.LIVE, TunnelState.RECOVERED) and now - self._opened_at >= GOOD_S:
+            self._attempts = 0
         self._become(state)
         low, high = self._backoff
-        self._due = now + self._rng.uniform(low / 2, min(high, low * 2.0 ** min(self._attempts, 30)))
+        wait_s = self._rng.uniform(low / 2, min(high, low * 2.0 ** min(self._attempts, 30)))
+        self._due = now + max(wait_s, min(wait_s_min, RETRY_AFTER_S_MAX))
         self._attempts += 1
 
     def _impossible(self, now: float) -> str:
         """Why no stateful reconnect is possible, or an empty text."""
+        if self.state in (TunnelState.OPENING, TunnelState.WAITING):
+            return ""  # nothing came yet that could be missed
         if self.scheme == EVENT_HASH:
             # the timeout is "how many seconds a stateful reconnect is theoretically possible"
             away_s = now - self._heard_at
-            if away_s > self.grace_s:
-                return f"cut off for {away_s:.0f} s, over the server's grace period of {self.grace_s:.0f} s"
+            if away_s >= self.grace_s:
+                return f"cut off for {away_s:.0f} s, and the server's grace period is {self.grace_s:.0f} s"
         elif not self.checkpoint:
             # "If you haven't seen a kn_route_checkpoint header yet, no stateful reconnect is possible and an
             # error SHOULD be signalled to the app or user."
@@ -277,12 +295,15 @@ class TunnelClient:
         return ""
 
     def _parameters(self) -> dict[str, str]:
+        if self.state is not TunnelState.RECOVERING:
+            return {}
         if self.scheme == EVENT_HASH:
             return {"do_max_age": f"{self.grace_s:g}"}
         return {"do_since_checkpoint": self.checkpoint}
 
     def _lose(self, why: str) -> None:
         self._due = None
+        self.why = why
         self._become(TunnelState.LOST)
         self._effects.append(SignalError(why))
 
@@ -295,9 +316,14 @@ class TunnelClient:
 _: type[Machine[Input, Effect]] = TunnelClient
 
 
-def _seconds(text: bytes | None) -> float:
-    """`kn_journal_reconnect_timeout`; the default where it is absent or can't be read."""
+def _quiet_s(heartbeat_s: float | None) -> float:
+    """How long nothing may come from a server with such heartbeats."""
+    return QUIET_S_UNTOLD if heartbeat_s is None else min(max(QUIET_S_MIN, 2 * heartbeat_s), QUIET_S_MAX)
+
+
+def _seconds(text: bytes | None) -> float | None:
+    """A number of seconds; None where it is absent or can't be read."""
     try:
-        return max(0.0, float(text)) if text is not None else GRACE_S
+        return max(0.0, float(text)) if text is not None else None
     except ValueError:
-        return GRACE_S
+        return None

@@ -19,6 +19,8 @@ CHECKPOINT: Final = "kn_route_checkpoint"
 ROUTED_FROM: Final = "kn_routed_from"
 SCHEME: Final = "kn_journal_reconnect_scheme"
 TIMEOUT: Final = "kn_journal_reconnect_timeout"
+HEARTBEAT: Final = "kn_heartbeat_s"
+"""In a status event: how long a tunnel is quiet before it gets a heartbeat. Not of mod_pubsub."""
 STATUS: Final = "status"
 
 CONTROL: Final = frozenset(

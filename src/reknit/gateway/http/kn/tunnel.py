@@ -19,7 +19,16 @@ from reknit.gateway.http.origins import OriginPolicy
 from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.requests import Form, HttpRequest, answer_head, first
 from reknit.gateway.http.scopes import TopicScope, TunnelScope
-from reknit.protocol.tunnel.elements import CHECKPOINT, ID, LOCATION, SCHEME, STATUS, TIMEOUT, refusal
+from reknit.protocol.tunnel.elements import (
+    CHECKPOINT,
+    HEARTBEAT,
+    ID,
+    LOCATION,
+    SCHEME,
+    STATUS,
+    TIMEOUT,
+    refusal,
+)
 from reknit.protocol.tunnel.journal_place import JournalPlace
 from reknit.protocol.tunnel.reconnect import (
     ReconnectDenied,
@@ -96,6 +105,7 @@ class KnTunnels:
             STATUS: "200 Watching topic",
             LOCATION: first(form, "kn_status_from"),
             ID: new_id(),
+            HEARTBEAT: f"{settings.heartbeat_s:g}",
         }
         if isinstance(scope, SubtopicsScope):
             return elements  # nothing is promised: a client that reconnects gets all names again

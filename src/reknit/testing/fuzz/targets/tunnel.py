@@ -19,13 +19,13 @@ from reknit.envelope.cloudevents import from_json, to_json
 from reknit.errors import InvalidAddress, InvalidAttributes, InvalidCheckpoint, InvalidTopic, MalformedFrame
 from reknit.gateway.http.kn.parameters import age_of, count_of
 from reknit.gateway.http.requests import parse_form
-from reknit.protocol.tunnel.client import (
+from reknit.protocol.tunnel.client import TunnelClient
+from reknit.protocol.tunnel.client_messages import (
     BytesHeard,
     ConnectionLost,
     ElementsReceived,
     StartTunnel,
     StatusReceived,
-    TunnelClient,
 )
 from reknit.protocol.tunnel.journal_place import JournalPlace
 from reknit.protocol.tunnel.simple_format import SimpleDecoder

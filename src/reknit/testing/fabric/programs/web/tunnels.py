@@ -152,7 +152,7 @@ class PatternReadingProgram(ReadingProgram):
                     self._opened(row["state"], fields["id"], row.get("why", ""))
                 elif data and not kind:
                     self._took(_payload(row), fields["id"], row.get("headers", ()))
-                elif not kind and self._reading is not None:
+                elif kind == "heartbeat" and self._reading is not None:
                     self._place = fields["id"]
 
     async def _read_websocket(self) -> None:
