@@ -6,15 +6,12 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reknit import environment
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
-from reknit.client.group.group import Group, topic_of, transport_of
-from reknit.client.group.journal import GroupJournal
-from reknit.client.group.keys import GroupKeys
 from reknit.client.message_router import MessageRouter
 from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions, check_queue
 from reknit.client.publish.outcomes import OutcomePublisher
@@ -31,9 +28,12 @@ from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed
 from reknit.frame import Buffer
 from reknit.lineage import lasting_source
-from reknit.protocol.multicast.settings import GroupSettings
 from reknit.topic import Pattern, check_topic
 from reknit.transport.heap import keep_heap
+
+if TYPE_CHECKING:  # most sessions join no group: their programs start without loading one
+    from reknit.client.group.group import Group
+    from reknit.client.group.journal import GroupJournal
 
 
 class Session:
@@ -328,6 +328,10 @@ class Session:
 
     def make_group(self, name: str, options: GroupOptions) -> Group:
         """As `group`, with its keywords as one value."""
+        from reknit.client.group.group import Group, transport_of
+        from reknit.client.group.keys import GroupKeys
+        from reknit.protocol.multicast.settings import GroupSettings
+
         config = options.settings if options.settings is not None else self.config.group
         return Group(
             name,
@@ -343,6 +347,9 @@ class Session:
 
     def group_journal(self, name: str) -> GroupJournal:
         """Brings a group's events to this session's node."""
+        from reknit.client.group.group import topic_of
+        from reknit.client.group.journal import GroupJournal
+
         return GroupJournal(
             self.router,
             topic_of(name),
