@@ -21,6 +21,7 @@ from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.access_review import AccessReview
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
+from reknit.node.admin.queue_figures import QueueFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
@@ -101,6 +102,7 @@ class Node:
         self._make_importers = importers
         self._rng = rng or environment.make_random()
         self._paused: dict[PeerState, None] = {}
+        self._is_stopped = False
         """Peers that are not read from while too much is staged, in the order in which they were paused."""
 
     # -- life
@@ -253,6 +255,7 @@ class Node:
             config=config,
             core=core,
             figures=self.figures,
+            queues=QueueFigures(core, self.peers, self.held_by, self.anycast.machine.paths),
             links=LinkAdmin(self.links, cost=config.links.cost, unsettled=self.anycast.unsettled),
             anycast=self.anycast,
             bridges=self.bridges,
@@ -346,6 +349,7 @@ class Node:
         self._audit_log.flush(self._now())
         self.run_machines()
         await self._committer.stop()
+        self._is_stopped = True
         try:
             await asyncio.to_thread(self.journal.close)
         except JournalError as error:
@@ -412,7 +416,9 @@ class Node:
     # -- effects
 
     def run_machines(self) -> None:
-        """Perform the effects of all machines, and schedule their next tick."""
+        """Perform the effects of all machines, and schedule their next tick. A closed journal takes no effects."""
+        if self._is_stopped:
+            return
         try:
             self.core.run(self._now())
         except Exception as error:

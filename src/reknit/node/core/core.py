@@ -56,6 +56,7 @@ from reknit.protocol.effects import (
     Send,
     Withhold,
 )
+from reknit.protocol.links.inputs import EventsRemoved
 from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft, earliest
 from reknit.protocol.publish.admission import IsOfNode, Refusal
 from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
@@ -225,6 +226,9 @@ class Core:
             dead_letters=self.dead_letters,
             tail=self.tail,
             mark=self.mark,
+            on_removed=lambda removed, now: self.parts.give(
+                EventsRemoved(removed, journal.start), JOURNAL, now
+            ),
         )
 
     # -- input
