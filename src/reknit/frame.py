@@ -25,6 +25,7 @@ LEAD: Final = struct.Struct("<HBBI")
 LEAD_BYTES: Final = LEAD.size
 _BODY: Final = struct.Struct("<II")
 _SEED: Final = struct.Struct("<Q")
+_PADDING: Final = [bytes(count) for count in range(8)]
 
 KIND_BATCH: Final = 1
 KIND_MESSAGE: Final = 2
@@ -87,10 +88,10 @@ def wrap(kind: int, body: bytes) -> bytes:
     >>> unwrap(wrap(KIND_MESSAGE, b"hello"))
     b'hello'
     """
-    length = pad8(PREFIX_BYTES + _BODY.size + len(body))
-    lead = LEAD.pack(MAGIC, kind, 0, length)
-    content = b"".join((_BODY.pack(len(body), 0), body, bytes(-len(body) % 8)))
-    return b"".join((lead, _SEED.pack(xxh3_64_intdigest(content, seed=_SEED.unpack(lead)[0])), content))
+    size = len(body)
+    content = _BODY.pack(size, 0) + body + _PADDING[-size % 8]
+    lead = LEAD.pack(MAGIC, kind, 0, PREFIX_BYTES + len(content))
+    return lead + _SEED.pack(xxh3_64_intdigest(content, seed=int.from_bytes(lead, "little"))) + content
 
 
 def unwrap(frame: Buffer) -> bytes:

@@ -82,6 +82,20 @@ class SeqSet:
         self._count += stop - start
         return True
 
+    def extend(self, start: int, stop: int) -> bool:
+        """Add `[start, stop)` if it follows on the last seq; False if it does not, and then nothing is added.
+
+        >>> seen = SeqSet.from_ranges([(1, 4)])
+        >>> seen.extend(4, 6), seen.extend(8, 9), seen.ranges()
+        (True, False, [(1, 6)])
+        """
+        stops = self._stops
+        if not stops or stops[-1] != start or start >= stop:
+            return False
+        stops[-1] = stop
+        self._count += stop - start
+        return True
+
     def _merge(self, start: int, stop: int) -> bool:
         starts, stops = self._starts, self._stops
         low = bisect_left(stops, start)  # the first run that overlaps or touches

@@ -102,15 +102,15 @@ def test_a_failed_delivery_ends_one_subscriber_and_the_others_get_the_event(
 def break_once(node: Node, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next delivery to a durable subscriber fails."""
     pump, broken = node.core.dispatch._pump, [name]
-    deliver = pump._deliver_run
+    grow_queue = pump._grow_queue
 
-    def deliver_run(queue: Any, *args: Any) -> None:
+    def grow(queue: Any, *args: Any) -> None:
         if queue.name in broken:
             broken.remove(queue.name)
             raise Boom
-        deliver(queue, *args)
+        grow_queue(queue, *args)
 
-    monkeypatch.setattr(pump, "_deliver_run", deliver_run)
+    monkeypatch.setattr(pump, "_grow_queue", grow)
 
 
 def test_a_watcher_that_fails_stops_neither_the_others_nor_reading() -> None:

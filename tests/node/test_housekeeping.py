@@ -28,6 +28,18 @@ class NothingToSave:
     """A journal whose index has everything."""
 
     unsaved_bytes = 0
+    is_save_wanted = False
+
+
+class TrimmedJournal:
+    """A journal of which retention removes more once its index is saved."""
+
+    unsaved_bytes = 1
+    is_save_wanted = True
+
+    def checkpoint(self) -> int:
+        self.is_save_wanted = False
+        return 0
 
 
 def test_chores_are_not_delayed_by_a_tick_just_before_them() -> None:
@@ -54,3 +66,24 @@ def test_chores_are_not_delayed_by_a_tick_just_before_them() -> None:
     gaps = [later - earlier for earlier, later in pairwise(chores)]
     assert len(gaps) > 100
     assert max(gaps) < HOUSEKEEPING_S * 1.01
+
+
+def test_the_index_is_saved_early_while_retention_waits_for_it() -> None:
+    journal, core = TrimmedJournal(), TickingCore()
+
+    async def main() -> None:
+        housekeeping = Housekeeping(
+            core=cast(Any, core),
+            chores=[],
+            run_machines=lambda: None,
+            sample=lambda now: None,
+            journal=cast(Any, journal),
+            settings=JournalSettings(index_interval_s=1_000.0),
+        )
+        housekeeping.start()
+        await asyncio.sleep(5.0)
+        await housekeeping.stop()
+
+    with Fabric() as fabric:
+        fabric.run(main())
+    assert not journal.is_save_wanted

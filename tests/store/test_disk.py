@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,37 @@ def test_closing_an_account_takes_its_rows_out_of_the_index(tmp_path: Path) -> N
     account = again.ledger.accounts["audit"]
     assert (account.since, account.floor, account.pattern.text) == ({("t/a", SOURCE_A): 5}, 3, "**")
     again.close()
+
+
+def test_trimming_without_waiting_leaves_the_index_to_the_next_checkpoint(tmp_path: Path) -> None:
+    journal = DiskJournal(tmp_path, Retention(count_max=50), segment_bytes=4096)
+    for first in range(1, 301):
+        keep(journal, batch(first))
+    assert journal.trim(waits=False) == [], "the index does not cover the oldest segment yet"
+    assert journal.is_save_wanted
+    journal.checkpoint()
+    assert journal.trim(waits=False) != []
+    assert not journal.is_save_wanted
+    journal.close()
+
+
+def test_trimming_without_waiting_comes_again_while_the_index_is_being_saved(tmp_path: Path) -> None:
+    journal = DiskJournal(tmp_path, Retention(count_max=50), segment_bytes=4096)
+    for first in range(1, 301):
+        keep(journal, batch(first))
+    journal.checkpoint()
+    is_saving, is_done = threading.Event(), threading.Event()
+
+    def save() -> None:
+        with journal._checkpointer.lock:
+            is_saving.set()
+            is_done.wait()
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    is_saving.wait()
+    assert journal.trim(waits=False) == []
+    is_done.set()
+    thread.join()
+    assert journal.trim(waits=False) != []
+    journal.close()

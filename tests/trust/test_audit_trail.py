@@ -28,7 +28,7 @@ def test_the_first_is_written_at_once_and_its_repeats_as_one_sum() -> None:
     [first] = trail.take_entries()
     assert (first.count, first.time_us, first.since_us) == (1, 0, 0)
     trail.tick(SUM_S - 0.001)
-    assert not trail.is_due
+    assert not trail.entries
     trail.tick(SUM_S)
     [summed] = trail.take_entries()
     assert (summed.count, summed.since_us, summed.time_us) == (999, 1, 999)

@@ -62,6 +62,8 @@ class Ledger:
         """By source: the identity that may publish as it."""
         self.letters: dict[bytes, HandledLetters] = {}
         """Which dead letters were handled, by the source of the dead letters."""
+        self._recent: dict[str, int] = {}
+        """By topic with events since `take_recent`: the number of its events before."""
         self._changes = Changes.none()
 
     def publish(self, topic: str, source: bytes, start: int, stop: int) -> None:
@@ -71,12 +73,21 @@ class Ledger:
         if seqs is None:
             seqs = self.restore_published(series, SeqSet())
         totals = self.topics[topic]
+        self._recent.setdefault(topic, totals.events)
+        self._changes.series.add(series)
+        if seqs.extend(start, stop):
+            totals.events += stop - start
+            return
         events, runs = seqs.count, seqs.range_count
         seqs.add(start, stop)
         totals.events += seqs.count - events
         if seqs.range_count != runs:
             totals.gaps += max(seqs.range_count - 1, 0) - max(runs - 1, 0)
-        self._changes.series.add(series)
+
+    def take_recent(self) -> dict[str, int]:
+        """The topics that had events since the last call, each with the number of its events before."""
+        recent, self._recent = self._recent, {}
+        return recent
 
     def restore_published(self, series: Series, seqs: SeqSet) -> SeqSet:
         """A series as it was saved; returns the set that the ledger keeps."""

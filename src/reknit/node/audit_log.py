@@ -76,7 +76,7 @@ class AuditLog:
     @property
     def is_due(self) -> bool:
         """Whether there is something to write."""
-        return bool(self._audit) or self._trail.is_due
+        return bool(self._audit.entries or self._trail.entries)
 
     def receive(self, message: Any, peer: Peer, now: float) -> None:
         """Of no interest here: entries come through the audit."""

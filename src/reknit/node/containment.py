@@ -7,7 +7,6 @@ ends the connection of the peer that it was for. Everything else goes on.
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 
 from reknit import environment
 from reknit.node.core.failures import EffectsFailed
@@ -20,10 +19,6 @@ class Containment:
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-
-    def around(self, what: str) -> Contained:
-        """An error inside is reported, and goes no further."""
-        return Contained(self, what)
 
     def report(self, what: str, error: Exception) -> None:
         """Report an error, or those of several effects, each of which ends the connection of its peer."""
@@ -42,24 +37,3 @@ class Containment:
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
         if peer is not None:
             peer.dismiss(Code.INTERNAL, f"internal error {number}: the node's log says more")
-
-
-class Contained:
-    """Lets no error out of a `with` block. Every event passes some of these: a generator would take twice as long."""
-
-    __slots__ = ("_containment", "_what")
-
-    def __init__(self, containment: Containment, what: str) -> None:
-        self._containment = containment
-        self._what = what
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self._containment.report(self._what, error)
-        return True

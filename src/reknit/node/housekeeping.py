@@ -16,6 +16,8 @@ log = logging.getLogger("reknit.node")
 
 HOUSEKEEPING_S: Final = 0.5
 INDEX_LOOK_S: Final = 0.2
+WANTED_S: Final = 0.5
+"""How often the index is saved while retention waits for it."""
 
 
 class Housekeeping:
@@ -125,7 +127,10 @@ class Housekeeping:
         journal, settings, saved_at = self._journal, self._settings, self._now()
         while True:
             await asyncio.sleep(max(min(settings.index_interval_s, INDEX_LOOK_S), 0.01))
-            is_due = self._now() - saved_at >= settings.index_interval_s
+            passed_s = self._now() - saved_at
+            is_due = passed_s >= settings.index_interval_s or (
+                journal.is_save_wanted and passed_s >= WANTED_S
+            )
             if not is_due and journal.unsaved_bytes < settings.index_bytes:
                 continue
             saved_at = self._now()

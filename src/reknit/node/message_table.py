@@ -107,7 +107,7 @@ class NodeMessages:
         if peer.id in self._links:
             self._links.take(item, peer, now)
             return
-        published = self._caches.take_frames(item, peer)
+        published = self._caches.take_frames(item, peer, now)
         if published is not None:
             if peer.is_copier:
                 self._core.intake.copies(peer.id)

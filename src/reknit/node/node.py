@@ -21,6 +21,7 @@ from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.access_review import AccessReview
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
+from reknit.node.admin.queue_figures import QueueFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
@@ -101,6 +102,7 @@ class Node:
         self._make_importers = importers
         self._rng = rng or environment.make_random()
         self._paused: dict[PeerState, None] = {}
+        self._is_stopped = False
         """Peers that are not read from while too much is staged, in the order in which they were paused."""
 
     # -- life
@@ -253,6 +255,7 @@ class Node:
             config=config,
             core=core,
             figures=self.figures,
+            queues=QueueFigures(core, self.peers, self.held_by, self.anycast.machine.paths),
             links=LinkAdmin(self.links, cost=config.links.cost, unsettled=self.anycast.unsettled),
             anycast=self.anycast,
             bridges=self.bridges,
@@ -346,6 +349,7 @@ class Node:
         self._audit_log.flush(self._now())
         self.run_machines()
         await self._committer.stop()
+        self._is_stopped = True
         try:
             await asyncio.to_thread(self.journal.close)
         except JournalError as error:
@@ -373,8 +377,10 @@ class Node:
             self._reception.left(peer)
             if self._permissions is not None:
                 self._permissions.left(peer)
-            with self._containment.around(f"the end of {peer}"):
+            try:
                 self.core.left(peer.id, self._now(), is_abrupt=not peer.is_leaving)
+            except Exception as error:
+                self._containment.report(f"the end of {peer}", error)
             self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
@@ -410,9 +416,13 @@ class Node:
     # -- effects
 
     def run_machines(self) -> None:
-        """Perform the effects of all machines, and schedule their next tick."""
-        with self._containment.around("of a machine"):
+        """Perform the effects of all machines, and schedule their next tick. A closed journal takes no effects."""
+        if self._is_stopped:
+            return
+        try:
             self.core.run(self._now())
+        except Exception as error:
+            self._containment.report("of a machine", error)
         self._housekeeping.reschedule()
 
     def _run_soon(self) -> None:
@@ -460,19 +470,24 @@ class Node:
     def _on_durable(self, number: int, end: int) -> None:
         """A commit ended: the events that it covers are acknowledged and delivered."""
         intake = self.core.intake
-        was_full = intake.is_full
-        with self._containment.around("delivering what is durable"):
+        was_full = bool(intake.stopped)
+        try:
             self.core.durable(number, end, self._now())
-        if was_full and not intake.is_full:
+        except Exception as error:
+            self._containment.report("delivering what is durable", error)
+        if was_full and not intake.stopped:
             log.warning("the journal takes events again")
-        self.run_machines()
         for watcher in self.watchers:
-            with self._containment.around("telling a gateway what is durable"):
+            try:
                 watcher()
-        self.core.tail.release()
-        paused, self._paused = self._paused, {}
-        for peer in paused:
-            peer.release(Hold.JOURNAL)
+            except Exception as error:
+                self._containment.report("telling a gateway what is durable", error)
+        if not self.core.is_committing:  # otherwise the core goes on with it when the commit returns
+            self.run_machines()
+        if self._paused:
+            paused, self._paused = self._paused, {}
+            for peer in paused:
+                peer.release(Hold.JOURNAL)
 
     def _on_failed(self, error: JournalError) -> None:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""

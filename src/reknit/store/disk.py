@@ -129,16 +129,27 @@ class DiskJournal(ComposedJournal):
         """How many bytes a replay would have to read."""
         return self._checkpointer.unsaved_bytes
 
+    @property
+    def is_save_wanted(self) -> bool:
+        """Whether `trim` could remove more after a checkpoint."""
+        return self._trimmer.is_save_wanted
+
     def checkpoint(self) -> int:
         """Commit, then save index and ledger as of then; returns the position that a replay would start from."""
-        return self._checkpointer.checkpoint()
+        saved_to = self._checkpointer.checkpoint()
+        self._trimmer.saved()
+        return saved_to
 
-    def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
+    def trim(self, now_us: int | None = None, floor: int | None = None, waits: bool = True) -> list[Removed]:
         """Apply retention, never past position `floor`; returns the removed events."""
         now_us = self._clock.now_us() if now_us is None else now_us
-        with self._checkpointer.lock:
-            self.staging.begin_segment_if_old(now_us)
-            return self._trimmer.trim(now_us, floor)
+        self.staging.begin_segment_if_old(now_us)
+        if not self._trimmer.is_due(now_us, floor) or not self._checkpointer.lock.acquire(blocking=waits):
+            return []
+        try:
+            return self._trimmer.trim(now_us, floor, saves=waits)
+        finally:
+            self._checkpointer.lock.release()
 
     def close(self) -> None:
         """Commit everything staged, save the index, and close.

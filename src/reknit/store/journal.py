@@ -224,6 +224,11 @@ class Journal(Readable, Protocol):
         """How many bytes a replay would have to read."""
         ...
 
+    @property
+    def is_save_wanted(self) -> bool:
+        """Whether `trim` could remove more after a checkpoint."""
+        ...
+
     def checkpoint(self) -> int:
         """Commit, then save index and ledger as of then; returns the position that a replay would start from."""
         ...
@@ -232,6 +237,10 @@ class Journal(Readable, Protocol):
         """The parts that reads found to be unreadable since the last call, for subscribers that are owed them."""
         ...
 
-    def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
-        """Apply retention, never past position `floor`; returns the removed events."""
+    def trim(self, now_us: int | None = None, floor: int | None = None, waits: bool = True) -> list[Removed]:
+        """Apply retention, never past position `floor`; returns the removed events.
+
+        What the index does not cover yet can't be removed. With `waits`, the index is saved first. Without, that is
+        left to the next `checkpoint`, which `is_save_wanted` asks for: then this never waits for the disk to sync.
+        """
         ...

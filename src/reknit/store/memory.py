@@ -94,11 +94,16 @@ class MemoryJournal(ComposedJournal):
     def unsaved_bytes(self) -> int:
         return 0
 
+    @property
+    def is_save_wanted(self) -> bool:
+        """Never: there is no index to save."""
+        return False
+
     def checkpoint(self) -> int:
         """Commit; there is no index to save."""
         return self.commit()
 
-    def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
+    def trim(self, now_us: int | None = None, floor: int | None = None, waits: bool = True) -> list[Removed]:
         """Apply retention, never past position `floor`; returns the removed events."""
         now_us = self._clock.now_us() if now_us is None else now_us
         self.staging.begin_segment_if_old(now_us)

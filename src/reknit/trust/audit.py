@@ -32,19 +32,17 @@ class Audit:
 
     def __init__(self, settings: SecuritySettings, is_open: bool) -> None:
         self.is_on = settings.audit == "on" or (settings.audit == "auto" and not is_open)
-        self._entries: list[AuditEntry] = []
+        self.entries: list[AuditEntry] = []
+        """What is taken next."""
         self._wake: Callable[[], None] = _ignore
 
     def written_by(self, wake: Callable[[], None]) -> None:
         """`wake` is called when there are entries to take."""
         self._wake = wake
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def take(self) -> list[AuditEntry]:
         """The entries since the last call."""
-        entries, self._entries = self._entries, []
+        entries, self.entries = self.entries, []
         return entries
 
     # -- what happened
@@ -87,9 +85,9 @@ class Audit:
     def _note(self, kind: AuditKind, action: str, who: str, **more: Any) -> None:
         if not self.is_on:
             return
-        is_first = not self._entries
+        is_first = not self.entries
         entry = AuditEntry(kind=kind, action=action, who=who, time_us=environment.time_us(), **more)
-        self._entries.append(entry)
+        self.entries.append(entry)
         if is_first:
             self._wake()
 

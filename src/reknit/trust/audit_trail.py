@@ -70,12 +70,8 @@ class AuditTrail:
         self._room = TokenBucket(bytes_per_day_max / DAY_S, bytes_per_day_max)
         self._sums: dict[Key, _Sum] = {}
         """In the order in which they are due."""
-        self._entries: list[AuditEntry] = []
-
-    @property
-    def is_due(self) -> bool:
-        """Whether entries are to be written."""
-        return bool(self._entries)
+        self.entries: list[AuditEntry] = []
+        """What `take_entries` returns next."""
 
     def note(self, entry: AuditEntry, now: float) -> None:
         """Something happened."""
@@ -105,16 +101,16 @@ class AuditTrail:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        return next((one.due for one in self._sums.values()), None)
+        return next(iter(self._sums.values())).due if self._sums else None
 
     def take_entries(self) -> list[AuditEntry]:
         """The entries to write, in order."""
-        entries, self._entries = self._entries, []
+        entries, self.entries = self.entries, []
         return entries
 
     def flush(self) -> None:
         """The node stops: write all sums, at most `KEYS_MAX`."""
-        self._entries += [one.entry for one in self._sums.values() if one.entry is not None]
+        self.entries += [one.entry for one in self._sums.values() if one.entry is not None]
         self._sums.clear()
 
     def _write(self, entry: AuditEntry, now: float) -> bool:
@@ -124,7 +120,7 @@ class AuditTrail:
             if not self._room.has_room(now, size):
                 return False
             self._room.take(size, now)
-        self._entries.append(entry if entry.count > 1 else replace(entry, since_us=0))
+        self.entries.append(entry if entry.count > 1 else replace(entry, since_us=0))
         return True
 
 

@@ -196,7 +196,7 @@ class Decoder:
     def take(self) -> list[Item]:
         """Every item that is complete. Raises `MalformedFrame` at the first invalid frame."""
         out: list[Item] = []
-        while (item := self._take_next()) is not None:
+        while self._start < self._stop and (item := self._take_next()) is not None:
             out.append(item)
             self._bytes_max = self._full_bytes_max
         self._stow()
@@ -205,8 +205,11 @@ class Decoder:
     def _take_next(self) -> Item | None:
         if self._announced.message is not None:
             return self._take_raw(self._announced.rest)
-        frames = self._take_batches()
-        return self._take_message() if frames is None else frames
+        at, available = self._start, self._stop - self._start
+        kind, length = peek(self._view, at, available, self._bytes_max)
+        if kind == 0 or length > available:
+            return None
+        return self._take_batches(length) if kind == KIND_BATCH else self._take_message(kind, length)
 
     def _take_raw(self, size: int) -> Raw | None:
         """The bytes that were announced, once all of them are here."""
@@ -217,20 +220,17 @@ class Decoder:
         self._start = start + size
         return Raw(bytes(self._view[start : start + size]))
 
-    def _take_batches(self) -> Frames | None:
-        """The complete batches that are next, in one run."""
+    def _take_batches(self, length: int) -> Frames:
+        """The complete batches that are next, in one run; the first has this length."""
         view, at, stop = self._view, self._start, self._stop
         heads: list[Head] = []
-        while True:
-            kind, length = peek(view, at, stop - at, self._bytes_max)
-            if kind != KIND_BATCH or length > stop - at:
-                break
+        kind = KIND_BATCH
+        while kind == KIND_BATCH and length <= stop - at:
             if length < HEADER_BYTES:
                 raise MalformedFrame(f"a batch of {length} bytes is shorter than its header", "a batch")
             heads.append(check_head(view, at, length))
             at += length
-        if not heads:
-            return None
+            kind, length = peek(view, at, stop - at, self._bytes_max) if at < stop else (0, 0)
         data = view[self._start : at]
         self._start = at
         if not self._lends or len(data) < LENT_BYTES_MIN:
@@ -238,12 +238,9 @@ class Decoder:
         self._is_lent = True
         return Frames(data.toreadonly(), heads)
 
-    def _take_message(self) -> AnyMessage | None:
-        """The complete message that is next."""
+    def _take_message(self, kind: int, length: int) -> AnyMessage:
+        """The complete message that is next, of this length."""
         at = self._start
-        kind, length = peek(self._view, at, self._stop - at, self._bytes_max)
-        if kind == 0 or length > self._stop - at or kind == KIND_BATCH:
-            return None
         if kind == KIND_RECORD:
             raise MalformedFrame(f"a journal record of {length} bytes was not announced", "a record")
         message = decode(self._view[at : at + length])

@@ -23,6 +23,8 @@ log = logging.getLogger("reknit.client")
 
 SETTLE_S = 0.005
 """How long an acceptance may wait for others, so that many events share one message and one sync."""
+GATHER_S = 0.05
+"""The same where nobody waits for it: the node keeps no account of this subscriber, it only limits what is unsettled."""
 
 FLUSH_BATCHES = 32
 """Outcomes are also sent after this many batches: a busy application may not yield to the event loop for long."""
@@ -172,7 +174,9 @@ class Settlement:
             self._loop.call_soon(self.flush)
         elif not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_later(SETTLE_S, self.flush)
+            options = self._driver.machine.node.options
+            is_awaited = options.name or options.is_cache
+            self._loop.call_later(SETTLE_S if is_awaited else GATHER_S, self.flush)
 
     def flush(self) -> None:
         """Send the outcomes that gathered."""

@@ -15,6 +15,7 @@ from reknit.ledger.topics import TopicTotals
 from reknit.ledger.walk import HeldBy
 from reknit.node.admin.ledger_reader import EVERY_OTHER, LedgerReader, LedgerSums
 from reknit.node.admin.pipelines import Pipelines
+from reknit.node.admin.topic_rates import TopicRates
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
 from reknit.protocol.queues.queue import Queue
@@ -22,7 +23,6 @@ from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.trust.gate import Gate
 from reknit.version import __version__
 
-SAMPLE_S: Final = 1.0
 DOORS: Final = ("http", "amqp")
 """The gateways that the status shows, also where they are off."""
 
@@ -63,19 +63,11 @@ class NodeFigures:
         self._bridges = bridges
         self._doors = doors
         self._ledger = LedgerReader(core.journal.ledger, held_by, config.limits.metric_rows_max)
-        self._rates: dict[str, float] = {}
-        self._sampled: tuple[float, dict[str, int]] = (0.0, {})
+        self._rates = TopicRates(core.journal.ledger)
 
     def sample(self, now: float) -> None:
-        """Note the number of events of every topic, so that `status` can give rates."""
-        then, before = self._sampled
-        if now - then < SAMPLE_S:
-            return
-        counts = {topic: totals.events for topic, totals in self._core.journal.ledger.topics.items()}
-        self._rates = {
-            topic: (count - before.get(topic, 0)) / (now - then) for topic, count in counts.items()
-        }
-        self._sampled = (now, counts)
+        """Begin the next period of the rates in `status`, if this one has lasted long enough."""
+        self._rates.sample(now)
 
     def status(self, topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         """The node's state, as `reknit status` shows it; with these rows of topics, or with all."""
@@ -137,7 +129,7 @@ class NodeFigures:
         return {
             "topic": topic,
             "events": totals.events,
-            "rate": self._rates.get(topic, 0.0),
+            "rate": self._rates.of(topic),
             "sources": totals.sources,
             "gaps": totals.gaps,
         }

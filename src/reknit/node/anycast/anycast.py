@@ -280,7 +280,10 @@ class NodeAnycast:
     def is_due(self) -> bool:
         """Whether `perform` has something to do."""
         return (
-            self.machine.has_effects or self.notifier.is_due or self.writer.is_due or self.commitments.is_due
+            bool(self.machine.effects)
+            or self.notifier.is_due
+            or (self.ledger.is_due and self.writer.is_due)
+            or self.commitments.is_due
         )
 
     def _load(self, effect: DeliverLocally | ForwardToNeighbour) -> Batch | None:

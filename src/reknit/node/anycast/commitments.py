@@ -82,14 +82,18 @@ class Commitments:
     @property
     def is_due(self) -> bool:
         """Whether `perform` has something to do."""
+        if self._has_news:
+            return True
+        if not self._promises.waiting and not self._confirmations.waiting:
+            return False
         durable = self._writer.durable_number
-        return self._has_news or self._promises.is_due(durable) or self._confirmations.is_due(durable)
+        return self._promises.is_due(durable) or self._confirmations.is_due(durable)
 
     @property
     def _has_news(self) -> bool:
         """Whether there is something to promise. Outcomes that wait to be written can't be promised yet."""
-        has_settled = self._subscriptions.has_settled or bool(self._settled)
-        return (self._notifier.has_outcomes or has_settled) and not self._writer.has_unwritten
+        has_some = self._notifier.told or self._subscriptions.settled or self._settled
+        return bool(has_some) and not self._writer.has_unwritten
 
     def perform(self, now: float) -> None:
         """Promise what is new, and say what is durable."""

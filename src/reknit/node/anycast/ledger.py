@@ -39,7 +39,8 @@ class AnycastLedger:
         self._open: dict[Series, SeqSet] = {}
         self._rows: dict[str, list[OutcomeRow]] = {}
         self._dead_letters: list[DeadLetter] = []
-        self._has_news = False
+        self.is_due = False
+        """Whether there is something to write since the last `flush`."""
 
     def open(self, now: float) -> int:
         """Open the accounts that are missing; returns the first position whose events may be owed."""
@@ -116,7 +117,7 @@ class AnycastLedger:
                 self._record(name, series, (start, stop), fate)
         if not seqs:
             del self._open[series]
-        self._has_news = True
+        self.is_due = True
 
     def lose(self, series: Series, start: int, stop: int) -> None:
         """Events that were not offered yet can't be read any more: what is owed of them ends as lost."""
@@ -129,7 +130,7 @@ class AnycastLedger:
         code, now_us = int(CODE_OF[reason]), self._core.now_us()
         row = OutcomeRow(*series, start, stop, FinalOutcome.LOST, code, str(reason), text, 0, now_us)
         self._rows.setdefault(name, []).append(row)
-        self._has_news = True
+        self.is_due = True
 
     def _record(self, name: str, series: Series, bounds: tuple[int, int], fate: RangeOutcome) -> None:
         rows = self._rows.setdefault(name, [])
@@ -157,14 +158,9 @@ class AnycastLedger:
 
     # -- into the journal
 
-    @property
-    def is_due(self) -> bool:
-        """Whether there are outcomes to write."""
-        return self._has_news
-
     def flush(self, cursor: int, now: float) -> int:
         """Stage the outcomes for the journal: the dead letters first. Returns the number of the last record."""
-        self._has_news = False
+        self.is_due = False
         dead_letters, self._dead_letters = self._dead_letters, []
         rows_of, self._rows = self._rows, {}
         for dead_letter in dead_letters:

@@ -63,28 +63,20 @@ class OutcomeNotifier:
         self._ledger = ledger
         self.watchers: dict[bytes, OutcomeWatcher] = {}
         """By source."""
-        self._told: dict[bytes, list[RangeOutcome]] = {}
-        self._are_paths_changed = False
-
-    @property
-    def is_due(self) -> bool:
-        """Whether paths came or went, so that publishers may have to be told."""
-        return self._are_paths_changed
-
-    @property
-    def has_outcomes(self) -> bool:
-        """Whether there are outcomes to tell."""
-        return bool(self._told)
+        self.told: dict[bytes, list[RangeOutcome]] = {}
+        """By source: outcomes that `take_told` returns next."""
+        self.is_due = False
+        """Whether paths have changed since `tell_paths`."""
 
     def paths_changed(self) -> None:
         """Paths came or went, here or elsewhere."""
-        self._are_paths_changed = True
+        self.is_due = True
 
     # -- watchers
 
     def want(self, want: Want, peer: Peer) -> None:
         """A publisher wants the outcomes of its events; those that are in the ledger are the first to tell."""
-        self._told.pop(want.source, None)
+        self.told.pop(want.source, None)
         sources_max = self._sources_max
         if want.source not in self.watchers and len(self.watchers) >= sources_max:
             text = f"the node already reports outcomes to {sources_max} sources (limits.sources_max)"
@@ -119,7 +111,7 @@ class OutcomeNotifier:
     def tell(self, source: bytes, fate: RangeOutcome) -> None:
         """Events have an outcome; a watcher of their source is told."""
         if source in self.watchers:
-            self._told.setdefault(source, []).append(fate)
+            self.told.setdefault(source, []).append(fate)
 
     def _tell_past(self, series: Series, want: Want) -> None:
         """Also of events whose storage the publisher did not hear of: it sends them again, and they are duplicates."""
@@ -140,7 +132,7 @@ class OutcomeNotifier:
 
     def take_told(self) -> dict[bytes, list[RangeOutcome]]:
         """The outcomes to tell, once the record of them is durable."""
-        told, self._told = self._told, {}
+        told, self.told = self.told, {}
         return told
 
     def tell_all(self, told: dict[bytes, list[RangeOutcome]]) -> None:
@@ -156,7 +148,7 @@ class OutcomeNotifier:
 
     def tell_paths(self) -> None:
         """Tell the watchers whose topic has a subscriber now, or none any more."""
-        self._are_paths_changed = False
+        self.is_due = False
         known: dict[str, bool] = {}
         for source, watcher in self.watchers.items():
             has_path = known.get(watcher.topic)

@@ -27,26 +27,27 @@ class Promises:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[int, Told]] = deque()
+        self.waiting: deque[tuple[int, Told]] = deque()
+        """With the number of the record that each rests on."""
 
     def add(self, number: int, told: Told) -> None:
         """Tell these outcomes when the record with this number is durable."""
-        self._waiting.append((number, told))
+        self.waiting.append((number, told))
 
     def forget(self, source: bytes) -> None:
         """The publisher of a source comes back, and is told all outcomes from the ledger."""
-        for _, told in self._waiting:
+        for _, told in self.waiting:
             told.pop(source, None)
 
     def is_due(self, durable_number: int) -> bool:
         """Whether there are outcomes to tell."""
-        return bool(self._waiting) and self._waiting[0][0] <= durable_number
+        return bool(self.waiting) and self.waiting[0][0] <= durable_number
 
     def due(self, durable_number: int) -> list[Told]:
         """The outcomes to tell now."""
         found: list[Told] = []
         while self.is_due(durable_number):
-            found.append(self._waiting.popleft()[1])
+            found.append(self.waiting.popleft()[1])
         return found
 
 
@@ -75,7 +76,7 @@ class Confirmations:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[SubscriptionKey, deque[Confirmation]] = {}
+        self.waiting: dict[SubscriptionKey, deque[Confirmation]] = {}
         self._recorded: dict[str, int] = {}
         """By neighbour that is linked and confirms: how far it has recorded what it was returned."""
         self._checked = -1
@@ -93,7 +94,7 @@ class Confirmations:
         """A neighbour is gone: on its side, what it has not recorded is in doubt."""
         if self._recorded.pop(name, None) is not None:
             self._checked = -1
-            for several in self._waiting.values():
+            for several in self.waiting.values():
                 for one in several:
                     one.upstream.pop(name, None)
 
@@ -107,20 +108,20 @@ class Confirmations:
         """Confirm a settlement when this record is durable, and the neighbours have recorded these outcomes."""
         self._checked = -1
         confirmation = Confirmation(settled, number, dict(upstream))
-        self._waiting.setdefault(key, deque()).append(confirmation)
+        self.waiting.setdefault(key, deque()).append(confirmation)
 
     def is_due(self, durable_number: int) -> bool:
         """Whether `due` may find something."""
-        return bool(self._waiting) and self._checked < durable_number
+        return bool(self.waiting) and self._checked < durable_number
 
     def due(self, durable_number: int) -> dict[SubscriptionKey, int]:
         """The settlements to confirm now: the last of each subscription. It confirms everything before it."""
         found: dict[SubscriptionKey, int] = {}
-        for key, several in list(self._waiting.items()):
+        for key, several in list(self.waiting.items()):
             while several and self._is_kept(several[0], durable_number):
                 found[key] = several.popleft().settled
             if not several:
-                del self._waiting[key]
+                del self.waiting[key]
         self._checked = durable_number
         return found
 
@@ -132,4 +133,4 @@ class Confirmations:
 
     def forget(self, peer: Peer) -> None:
         """A connection is gone."""
-        self._waiting = {key: several for key, several in self._waiting.items() if key[0] != peer}
+        self.waiting = {key: several for key, several in self.waiting.items() if key[0] != peer}

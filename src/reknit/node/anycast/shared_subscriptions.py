@@ -52,7 +52,7 @@ class SharedSubscriptions:
         self._streams = streams
         self._say = say
         self._patterns: dict[SubscriptionKey, Pattern] = {}
-        self._settled: dict[SubscriptionKey, int] = {}
+        self.settled: dict[SubscriptionKey, int] = {}
         """The last `Settle` of each subscription that is not confirmed yet."""
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class SharedSubscriptions:
             case Settle(number=number, rows=rows):
                 checked = self._streams.checked(rows) if self._streams.topics else rows
                 self._paths.give(SubscriberOutcomes(checked), key)
-                self._settled[key] = number
+                self.settled[key] = number
             case Unsubscribe():
                 self._drop(key, is_clean=True)
                 self._say(peer, Unsubscribed(item.sub, is_forgotten=item.forget))
@@ -127,14 +127,9 @@ class SharedSubscriptions:
             return Code.RESOURCE_EXHAUSTED, text
         return None
 
-    @property
-    def has_settled(self) -> bool:
-        """Whether there are settlements to confirm."""
-        return bool(self._settled)
-
     def take_settled(self) -> dict[SubscriptionKey, int]:
         """The settlements to confirm, once the outcomes in them are durable."""
-        settled, self._settled = self._settled, {}
+        settled, self.settled = self.settled, {}
         return settled
 
     def confirm(self, key: SubscriptionKey, number: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letter_guard import DeadLetterGuard
 from reknit.node.core.dead_letters import DeadLetters
+from reknit.node.core.delivery_frames import DeliveryFrames
 from reknit.node.core.failures import EffectPerformer
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
@@ -55,6 +56,7 @@ from reknit.protocol.effects import (
     Send,
     Withhold,
 )
+from reknit.protocol.links.inputs import EventsRemoved
 from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft, earliest
 from reknit.protocol.publish.admission import IsOfNode, Refusal
 from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
@@ -75,7 +77,6 @@ from reknit.wire.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from reknit.wire.messages import Deliver as DeliverMessage
 
 Input = Frames | Declare | Credit | Holding | Settle | Unsubscribe | Subscribe
 Effect = (
@@ -93,6 +94,17 @@ Effect = (
     | Withhold
     | RecoveryEffect
 )
+
+
+class HasEffects(Protocol):
+    """A machine, as the core asks it again and again."""
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        """What `take_effects` returns next."""
+
+    def take_effects(self) -> Sequence[Effect]:
+        """The effects to perform, in order."""
 
 
 class Core:
@@ -173,7 +185,11 @@ class Core:
         )
         self._make_writer(journal, config, shell, edge)
         self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
+        self._machines: tuple[HasEffects, ...] = (self.dispatch, self.intake, self.responses)
         self.parts = Parts()
+        self.is_committing = False
+        """Whether a commit is being requested. If it ends at once, `run` goes on with what became durable."""
+        self._has_grown = False
 
     def _make_writer(self, journal: Journal, config: Config, shell: Shell, edge: Edge | None) -> None:
         """The parts that read and write the journal."""
@@ -202,6 +218,7 @@ class Core:
             output=self,
         )
         self.tail = JournalTail(journal)
+        self._delivery = DeliveryFrames()
         self._retention = CoreRetention(
             settings=config.retention,
             journal=journal,
@@ -209,6 +226,9 @@ class Core:
             dead_letters=self.dead_letters,
             tail=self.tail,
             mark=self.mark,
+            on_removed=lambda removed, now: self.parts.give(
+                EventsRemoved(removed, journal.start), JOURNAL, now
+            ),
         )
 
     # -- input
@@ -292,8 +312,15 @@ class Core:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        machines = (self.intake, self.dispatch, self.responses, self.recovery, self.parts)
-        return earliest([machine.next_deadline() for machine in machines])
+        return earliest(
+            (
+                self.intake.next_deadline(),
+                self.dispatch.next_deadline(),
+                self.responses.next_deadline(),
+                self.recovery.next_deadline(),
+                self.parts.next_deadline(),
+            )
+        )
 
     def next_turn(self, now: float) -> None:
         """Others ran meanwhile: continue what would have taken too long in one turn."""
@@ -334,27 +361,35 @@ class Core:
 
         Raises `EffectsFailed` at the end, if some failed.
         """
-        self._report_unreadable(now)
-        self._run_machines(now)
-        while self.parts.is_due and not self._performer.has_failed:
-            try:
-                self.parts.perform(now)
-            except Exception as error:
-                self._performer.failed(self.parts, error)
+        self._has_grown = True
+        while self._has_grown:  # a commit that ends at once makes more to do
+            self._has_grown = False
+            self._report_unreadable(now)
             self._run_machines(now)
-        self._writer.commit()
+            while self.parts.is_due and not self._performer.has_failed:
+                try:
+                    self.parts.perform(now)
+                except Exception as error:
+                    self._performer.failed(self.parts, error)
+                self._run_machines(now)
+            if self._writer.is_due:
+                self.is_committing = True
+                try:
+                    self._writer.commit()
+                finally:
+                    self.is_committing = False
+        self.tail.release()
+        self._delivery.release()
         self._performer.raise_failures()
 
     def _run_machines(self, now: float) -> None:
         while True:
             self.dead_letter_guard.judge(now)
-            if self.dead_letters.is_full and not self.intake.is_full:
-                self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
             # Deliveries come before acknowledgements: a subscriber waits for its event.
             effects: list[Effect] = []
-            effects += self.dispatch.take_effects()
-            effects += self.intake.take_effects()
-            effects += self.responses.take_effects()
+            for machine in self._machines:
+                if machine.effects:
+                    effects += machine.take_effects()
             if not effects:  # heartbeats and losses come after the events before them
                 effects += self.recovery.take_effects(now)
             if not effects:
@@ -363,6 +398,14 @@ class Core:
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
+            case DeliverRuns(peer=peer, sub=sub, pieces=pieces):
+                self._shell.send(peer, self._delivery.buffers(effect))
+                if self.responses.watch and self._serves(peer, sub):
+                    for piece in pieces:
+                        entries = piece.run.entries[piece.low : piece.high]
+                        self.responses.delivered(entry.head for entry in entries)
+            case Send(peer=peer, message=message):
+                self.say(peer, message)
             case RefusedBatch(refusal=refusal) if not refusal.is_stored:
                 if self._edge is not None:
                     self._edge.refused(effect.peer, effect.batch, refusal)
@@ -372,16 +415,6 @@ class Core:
                 self._owners.taken(peer, heads, now)
             case Append() | AppendRecord() | DeadLetter() | Mark() | RefusedBatch() | Respond():
                 self._writer.write(effect, now)
-            case DeliverRuns(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
-                header = encode(DeliverMessage(sub, size, position))
-                cuts = [piece.run.cut(piece.low, piece.high) for piece in pieces]
-                self._shell.send(peer, [header, *cuts])
-                if self.responses.watch and self._serves(peer, sub):
-                    for piece in pieces:
-                        entries = piece.run.entries[piece.low : piece.high]
-                        self.responses.delivered(entry.head for entry in entries)
-            case Send(peer=peer, message=message):
-                self.say(peer, message)
             case Redeliver():
                 if self.responses.watch and self._serves(effect.peer, effect.sub):
                     self.responses.delivered_range(effect.topic, effect.source, effect.start, effect.stop)
@@ -436,6 +469,7 @@ class Core:
 
     def durable(self, number: int, end: int, now: float) -> None:
         """A commit ended: the events that it covers are acknowledged and delivered."""
+        self._has_grown = True
         self.dispatch.receive(JournalGrown(self.tail.advance(end), end), JOURNAL, now)
         committed = MadeDurable(number)
         self.intake.receive(committed, JOURNAL, now)
@@ -443,7 +477,7 @@ class Core:
         self.parts.tell_all(committed, JOURNAL, now)
         self._retention.made_durable(number, now)
         self._writer.write_deferred()
-        if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
+        if self.intake.stopped and not self._writer.has_deferred and not self.dead_letters.is_full:
             self.intake.receive(ResumeIntake(), JOURNAL, now)
 
     def _report_unreadable(self, now: float) -> None:

@@ -19,7 +19,7 @@ from reknit.config import Config
 from reknit.config.quotas import Quotas
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.publish.inputs import LettersFull
+from reknit.protocol.publish.inputs import LettersFull, StopIntake
 from reknit.protocol.publish.intake import Intake
 
 ADVICE: Final = "redrive or drop some (reknit dead-letters)"
@@ -46,10 +46,12 @@ class DeadLetterGuard:
 
     def judge(self, now: float) -> None:
         """Dead letters may have come or gone: tell the intake if others have to wait than before."""
-        version = self._letters.waiting.shares.version
+        version = self._letters.waiting.version
         if version == self._version:
             return
         self._version = version
+        if self._letters.is_full and not self._intake.is_full:
+            self._intake.receive(StopIntake(self._letters.full_text), JOURNAL, now)
         before = {*self.topics, *self.owners}
         self.topics, self.owners = self._full_topics(), self._full_owners()
         after = {*self.topics, *self.owners}

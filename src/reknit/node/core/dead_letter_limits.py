@@ -31,6 +31,8 @@ class WaitingDeadLetters:
         self._is_weighed = bool(limits.dead_letters_bytes_max)
         self.count = 0
         self.bytes = 0
+        self.version = 0
+        """Another one after every change."""
         self.shares = DeadLetterShares(journal, series)
 
     def begin(self, seqs: SeqSet) -> None:
@@ -51,6 +53,7 @@ class WaitingDeadLetters:
         self.shares.came(topic, source, count, size)
 
     def _grow(self, count: int, size: int) -> None:
+        self.version += 1
         self.count += count
         self.bytes += size
 
@@ -63,6 +66,7 @@ class WaitingDeadLetters:
     def went(self, ranges: Iterable[Range]) -> None:
         """Dead letters do not wait any more."""
         ranges = list(ranges)
+        self.version += 1
         self.count -= _count(ranges)
         self.bytes = max(self.bytes - self._weigh(ranges), 0) if self.count else 0
         if self.count:

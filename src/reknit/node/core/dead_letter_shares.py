@@ -46,8 +46,6 @@ class DeadLetterShares:
         self._journal, self._series = journal, series
         self.topics: dict[str, Share] = {}
         self.owners: dict[str, Share] = {}
-        self.version = 0
-        """Changes with every share."""
 
     @property
     def _ledger(self) -> Ledger:
@@ -67,7 +65,6 @@ class DeadLetterShares:
 
     def came(self, topic: str, source: bytes, count: int, size: float) -> None:
         """More dead letters of events of a source wait."""
-        self.version += 1
         _add(self.topics, topic, count, size)
         if owner := self._ledger.owners.get(source, ""):
             _add(self.owners, owner, count, size)
@@ -84,7 +81,6 @@ class DeadLetterShares:
 
     def none_is_left(self) -> None:
         """No dead letter waits: forget what was estimated wrongly."""
-        self.version += 1
         self.topics.clear()
         self.owners.clear()
 

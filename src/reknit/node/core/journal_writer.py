@@ -65,17 +65,17 @@ class JournalWriter:
             if isinstance(effect, AppendRecord):
                 yield effect.record
 
+    @property
+    def is_due(self) -> bool:
+        """Whether anything was staged since the last commit was requested."""
+        return self._is_dirty or self._journal.staged_end > self._requested_end
+
     def commit(self) -> None:
-        """Request a commit if anything was staged since the last one."""
-        if (
-            self._journal.staged_end > self._requested_end
-        ):  # orders about dead letters are staged by themselves
-            self._requested_end = self._journal.staged_end
-            if not self._is_dirty:
-                self._is_dirty, self._needs_sync = True, self._config.journal.sync
-        if self._is_dirty:
-            sync, self._is_dirty, self._needs_sync = self._needs_sync, False, False
-            self._commit(self._covered(), sync)
+        """Request a commit of everything that was staged."""
+        sync = self._needs_sync if self._is_dirty else self._config.journal.sync
+        self._requested_end = self._journal.staged_end  # orders about dead letters are staged by themselves
+        self._is_dirty = self._needs_sync = False
+        self._commit(self._covered(), sync)
 
     def staged(self, number: int, sync: bool = True) -> None:
         """Something with this number was staged for the journal."""

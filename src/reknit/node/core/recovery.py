@@ -38,7 +38,14 @@ from reknit.protocol.recovery.cache_inputs import (
 )
 from reknit.protocol.recovery.cache_service import CacheService
 from reknit.protocol.recovery.heartbeat_forwarding import CaughtUp, HeartbeatForwarder
-from reknit.protocol.recovery.loss_reports import LossNoted, LossReports, NeverArrives, Opened, SkipSource
+from reknit.protocol.recovery.loss_reports import (
+    AllDispatched,
+    LossNoted,
+    LossReports,
+    NeverArrives,
+    Opened,
+    SkipSource,
+)
 from reknit.protocol.recovery.rejections import rejections
 from reknit.protocol.recovery.search import SearchSettings
 from reknit.protocol.recovery.stored_events import CacheSubscribed, StoredEvents
@@ -111,7 +118,9 @@ class CoreRecovery:
         # Further caches get half of the peer's timeout, so that the peer is answered in time.
         timeout_s, bytes_max = config.recovery.ask_timeout_s / 2, config.recovery.ask_bytes_max
         self.caches = CacheService(SearchSettings(timeout_s, timeout_s, bytes_max))
-        self.losses = LossReports(journal.ledger, dispatch.registry, intake.next_number, zero_us)
+        self.losses = LossReports(
+            journal.ledger, dispatch.registry, intake.next_number, zero_us, lambda: journal.staged_end
+        )
         self.stored = StoredEvents(journal.ledger)
         self.heartbeats = HeartbeatForwarder(dispatch.queues)
         self.holder: EventHolder = JournalKeeper(journal, now_us)
@@ -186,15 +195,22 @@ class CoreRecovery:
         """The effects to perform, in order. To be called when those of the dispatcher were performed."""
         if self.losses.is_waiting:
             self.losses.receive(Opened(), JOURNAL, now)
-        if self.heartbeats.is_waiting and self._journal.staged_end <= self._journal.end:
-            self.heartbeats.receive(CaughtUp(), JOURNAL, now)
+        if self._journal.staged_end <= self._journal.end:
+            if self.losses.has_untold:
+                self.losses.receive(AllDispatched(), JOURNAL, now)
+            if self.heartbeats.is_waiting:
+                self.heartbeats.receive(CaughtUp(), JOURNAL, now)
         effects, self._effects = self._effects, []
         while self._postponed and self._postponed[0][0] <= self._journal.end:
             effects.append(self._postponed.popleft()[1])
-        effects += self.losses.take_effects()
-        effects += self.stored.take_effects()
-        effects += self.caches.take_effects()
-        effects += self.heartbeats.take_effects()
+        if self.losses.effects:
+            effects += self.losses.take_effects()
+        if self.stored.effects:
+            effects += self.stored.take_effects()
+        if self.caches.effects:
+            effects += self.caches.take_effects()
+        if self.heartbeats.effects:
+            effects += self.heartbeats.take_effects()
         return effects
 
     def perform(self, effect: Own, now: float) -> None:

@@ -61,7 +61,8 @@ class Responses:
         self._ids = IdMaker(lambda: now_us() // 1000)
         future_s_max = config.limits.future_s_max
         self._ahead_ms_max = int(future_s_max * 1000) if future_s_max else 1 << 48
-        self._effects: list[Respond | RefusedBatch | DeadLetter] = []
+        self.effects: list[Respond | RefusedBatch | DeadLetter] = []
+        """What `take_effects` returns next."""
         self._resume()
 
     def _resume(self) -> None:
@@ -156,7 +157,7 @@ class Responses:
                 text=letter.text,
             )
             self.watch.receive(died, JOURNAL, 0.0)
-            self._effects += self.watch.take_effects()
+            self.effects += self.watch.take_effects()
 
     def refused(self, refused: RefusedBatch, may_be: MayBe) -> None:
         """Requests were refused. A peer that may not be their source gets no response there, but over its connection."""
@@ -166,7 +167,7 @@ class Responses:
         code = answer_code(problem.reason, problem.code, is_delivered=False)
         for seq, one in enumerate(read_loosely(batch), batch.first):
             if one is not None and _is_answerable(one) and may_be(refused.peer, one.source):
-                self._effects.append(Respond(one, code, problem.text, (batch.topic, batch.source), seq))
+                self.effects.append(Respond(one, code, problem.text, (batch.topic, batch.source), seq))
 
     # -- responses
 
@@ -178,9 +179,9 @@ class Responses:
             return
         served = {account.pattern.text for account in self._journal.ledger.accounts.values()}
         for effect in effects:
-            self._effects.append(effect)
+            self.effects.append(effect)
             if effect.code is Code.UNAVAILABLE and effect.series[0] not in served:
-                self._effects.append(_unroutable(*effect.series, effect.seq, effect.text))
+                self.effects.append(_unroutable(*effect.series, effect.seq, effect.text))
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
@@ -188,14 +189,14 @@ class Responses:
 
     def take_effects(self) -> list[Respond | RefusedBatch | DeadLetter]:
         """The effects since the last call, in order."""
-        effects, self._effects = self._effects, []
+        effects, self.effects = self.effects, []
         return effects
 
     def unwanted(self, response: Batch) -> None:
         """Nobody waits for a response that was written: it becomes a dead letter."""
         reason = Reason.NO_ROUTE
         problem = Refusal(CODE_OF[reason], "nobody waits for this response any more", reason)
-        self._effects.append(RefusedBatch(JOURNAL, response, problem))
+        self.effects.append(RefusedBatch(JOURNAL, response, problem))
 
     def write(self, effect: Respond) -> Batch:
         """The batch to append for a response."""

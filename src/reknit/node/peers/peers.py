@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -214,7 +214,7 @@ class Peers:
         self._config = config
         self._budget = PeerBudget(config.limits, quotas)
         self._by_connection: dict[Connection, PeerState] = {}
-        self._by_id: dict[int, PeerState] = {}
+        self._by_id: dict[Hashable, PeerState] = {}
         self.clients: list[Callable[[], Iterable[BudgetedPeer]]] = []
         """The clients of gateways that something is held for; they are in the same budget."""
         self._count = 0
@@ -236,11 +236,15 @@ class Peers:
         peer = self.get(peer_id)
         return "" if peer is None else peer.quota_name
 
-    def send_buffers(self, peer_id: object, buffers: Sequence[Buffer]) -> None:
+    def send_buffers(self, peer_id: Hashable, buffers: Sequence[Buffer]) -> None:
         """Send frames to a peer, if it is still connected."""
-        peer = self.get(peer_id)
-        if peer is not None:
+        peer = self._by_id.get(peer_id)
+        if peer is None:
+            return
+        if peer.is_blocked:
             peer.send_buffers(buffers)
+        else:
+            peer.connection.send(buffers)
 
     def of(self, connection: Connection) -> PeerState | None:
         """The peer at a connection."""

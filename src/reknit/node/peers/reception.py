@@ -62,10 +62,10 @@ class Reception:
     def receive(self, items: list[Item], peer: PeerState, now: float) -> None:
         """Everything that arrived together, in order. What has to wait is kept with the peer."""
         for at, item in enumerate(items):
-            if peer.must_wait:
+            if peer.is_blocked and peer.must_wait:
                 peer.wait(items[at:], Hold.UNREAD)
                 return
-            if self._clock() - now > TURN_S:
+            if at and self._clock() - now > TURN_S:
                 peer.wait(items[at:], Hold.TURN)
                 self._call_soon(self._take_turn, peer)
                 return

@@ -77,9 +77,9 @@ class NodeCaches:
         """A message about recovery came from a peer."""
         self._recovery.receive(message, peer.id, self._now())
 
-    def take_frames(self, frames: Frames, peer: PeerState) -> Frames | None:
+    def take_frames(self, frames: Frames, peer: PeerState, now: float) -> Frames | None:
         """Take the batches that a peer's reply announced; returns the rest, which is published."""
-        return self._recovery.caches.take_frames(frames, peer.id, self._now())
+        return self._recovery.caches.take_frames(frames, peer.id, now)
 
     def _reply(self, message: Remote, url: Peer) -> None:
         self._recovery.receive(message, url, self._now())

@@ -50,7 +50,7 @@ class RoomQuotas:
 
     def next_deadline(self, now: float) -> float | None:
         """When `tick` is due next."""
-        return min((self._ready_at(peer, now) for peer, _ in self._held.values()), default=None)
+        return min([self._ready_at(peer, now) for peer, _ in self._held.values()]) if self._held else None
 
     def forget(self, source: bytes) -> None:
         """A stream has ended."""

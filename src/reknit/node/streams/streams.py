@@ -63,6 +63,8 @@ class NodeStreams:
         self.buffer = SpillBuffer(
             self._settings.streams_held_bytes_max, config.node.data_dir if is_disk else None
         )
+        self.is_due = False
+        """Never: effects are performed at once."""
         self.topics: dict[bytes, str] = {}
         """By source, of the streams that have not ended."""
         self._ups: dict[bytes, Peer] = {}
@@ -85,11 +87,6 @@ class NodeStreams:
         self.buffer.close()
 
     # -- a part of the core
-
-    @property
-    def is_due(self) -> bool:
-        """Never: effects are performed at once."""
-        return False
 
     def perform(self, now: float) -> None:
         """Nothing waits here."""

@@ -37,19 +37,17 @@ class Deliveries:
         self.deadlines = Deadlines()
         self.held_bytes = 0
         """Of events that were published here and are in memory: waiting, or sent and not settled."""
-        self._effects: list[Effect] = []
-
-    @property
-    def has_effects(self) -> bool:
-        return bool(self._effects)
+        self.effects: list[Effect] = []
+        """What `take_effects` returns next."""
 
     def take_effects(self) -> list[Effect]:
-        effects, self._effects = self._effects, []
+        effects = self.effects.copy()
+        self.effects.clear()  # the list stays the same: the machine has it, too
         return effects
 
     def emit(self, effect: Effect) -> None:
         """Emit an effect."""
-        self._effects.append(effect)
+        self.effects.append(effect)
 
     # -- beginning
 
@@ -100,7 +98,7 @@ class Deliveries:
 
     def attempt_ended(self, delivery: AnycastDelivery, path: Path, outcome: Outcome, text: str) -> None:
         """Report an attempt for the node's trail."""
-        self._effects.append(
+        self.effects.append(
             AttemptEnded(
                 topic=delivery.topic,
                 source=delivery.source,
@@ -122,7 +120,7 @@ class Deliveries:
 
     def _report(self, delivery: AnycastDelivery, fate: RangeOutcome) -> None:
         if delivery.upstream != GONE:
-            self._effects.append(
+            self.effects.append(
                 Resolve(
                     up=delivery.upstream,
                     topic=delivery.topic,

@@ -95,15 +95,12 @@ class AnycastMachine:
         self.name = name
         self._paths = Paths(routes, limits.link_events, limits.link_bytes)
         self._deliveries = Deliveries(name, limits.backoff, rng)
+        self.effects = self._deliveries.effects
+        """What `take_effects` returns next."""
         self._forwarding = Forwarding(self._paths, self._deliveries)
         self._orphans = Orphans(self._paths, self._deliveries)
 
     # -- questions
-
-    @property
-    def has_effects(self) -> bool:
-        """Whether effects wait to be taken."""
-        return self._deliveries.has_effects
 
     @property
     def held_bytes(self) -> int:

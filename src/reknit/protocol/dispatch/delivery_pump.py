@@ -16,6 +16,7 @@ from reknit.outcome import Reason
 from reknit.protocol.dispatch.expiry import EXPIRED_BEFORE_DELIVERY, Expiry
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.redelivery import TURN_BYTES, Redelivery
+from reknit.protocol.dispatch.run_share import RunShare, share_of
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.effects import DeliverRuns, Fail, RunSlice, Scan
 from reknit.protocol.queues.queue import Queue, QueueKey
@@ -49,23 +50,38 @@ class DeliveryPump:
                 continue
             self._tail.append(run)
             self._tail_bytes += len(run.data)
-            woken: dict[Queue, None] = {}
-            for topic in dict.fromkeys([entry.head.topic for entry in run.entries]):
-                woken.update(dict.fromkeys(self._state.queues.matching(topic)))
-            for queue in woken:
-                try:
-                    self._grow_queue(queue, run)
-                except Exception as error:  # the other queues get the run all the same
-                    self._state.emit(Fail(queue.peer, error))
+            self._wake(run)
         while self._tail_bytes > TAIL_BYTES_MAX and len(self._tail) > 1:
             self._tail_bytes -= len(self._tail.popleft().data)
         self._state.journal_ends_at(end)
 
-    def _grow_queue(self, queue: Queue, run: Run) -> None:
-        if queue.is_live:
-            self._deliver(queue, run, 0, queue.room)
-        else:
+    def _wake(self, run: Run) -> None:
+        """Deliver a new run to all queues that match. Those with one pattern have one share of it."""
+        topics = dict.fromkeys([entry.head.topic for entry in run.entries])
+        woken: dict[Queue, None] = {}
+        for topic in topics:
+            woken.update(dict.fromkeys(self._state.queues.matching(topic)))
+        shares: dict[str, RunShare] = {}
+        for queue in woken:
+            text = queue.pattern.text
+            if text not in shares:
+                matches = queue.pattern.matches
+                shares[text] = share_of(run, topics if len(topics) == 1 else {*filter(matches, topics)})
+            try:
+                self._grow_queue(queue, run, shares[text])
+            except Exception as error:  # the other queues get the run all the same
+                self._state.emit(Fail(queue.peer, error))
+
+    def _grow_queue(self, queue: Queue, run: Run, share: RunShare) -> None:
+        if not queue.is_live:
             self._look_ahead(queue, run)
+        elif share.is_plain and queue.room >= share.room_min and self._is_plain(queue, run.position):
+            queue.deliver_all(share.batches, share.size)
+            whole = DeliverRuns(queue.peer, queue.sub, share.pieces, share.size, run.next_position)
+            self._state.emit(whole)
+            return
+        else:
+            self._deliver(queue, run, 0, queue.room)
         if queue.is_shared or (queue.lanes and queue.lanes.is_ready):
             self.pump(queue)
 
@@ -86,7 +102,7 @@ class DeliveryPump:
                 continue
             if not queue.cursor.is_next(series, head, published.get(series)):
                 continue
-            if queue.lanes.parts >= rules.lanes_max or rules.of(head.topic).order != "none":
+            if queue.lanes.parts >= rules.lanes_max or queue.order or rules.of(head.topic).order != "none":
                 continue
             lane = queue.lanes.lane(series, head.topic, head.priority, is_ordered=False)
             queue.set_aside_early(entry.position, series, head.first, head.stop, head.length / head.count)
@@ -210,17 +226,8 @@ class DeliveryPump:
 
     def _is_plain(self, queue: Queue, position: int) -> bool:
         """Whether every batch without a ttl or flags can be delivered unchanged."""
-        state = self._state
-        return (
-            queue.cursor.is_fresh(position)
-            and not state.pauses
-            and not state.rules.has_order
-            and not state.rules.has_ttl
-            and queue.leases is None
-            and queue.isolation is None
-            and not queue.is_shared
-            and not queue.lanes
-        )
+        rules = self._state.rules
+        return not (rules.has_order or rules.has_ttl or self._state.pauses) and queue.is_plain(position)
 
     def _send_slices(self, queue: Queue, pieces: list[RunSlice], size: int, position: int) -> None:
         """Send batches to the subscriber with the position after them: -1 while something before it waits."""
@@ -247,8 +254,7 @@ class DeliveryPump:
         )
 
     def _is_ordered(self, queue: Queue, topic: str) -> bool:
-        rules = self._state.rules
-        return rules.has_order and queue.is_durable and rules.of(topic).order != "none"
+        return self._state.order(queue, topic) != "none"
 
     def _deliver_in_part(self, queue: Queue, run: Run, index: int) -> bool:
         """A batch of which only parts are wanted, or not now. False if the cursor can't pass it yet."""

@@ -108,6 +108,8 @@ class Dispatcher:
         self._state = state = DispatchState(
             ledger, end, next_number, rng, rules, self.pauses, zero_us, deferred
         )
+        self.effects = state.effects
+        """What `take_effects` returns next."""
         self.overflow = Overflow(rules, ledger)
         self.recorder = OutcomeRecorder(state, self.overflow)
         self.expiry = Expiry(state, self.recorder)

@@ -26,6 +26,7 @@ from reknit.protocol.effects import (
     Withhold,
 )
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.queue import Queue
 from reknit.protocol.queues.registry import QueueRegistry
 from reknit.records import OfAccount, Record, account_after
 from reknit.wire.messages import Message
@@ -61,7 +62,8 @@ class DispatchState:
         """The time of day at `now`, in microseconds since 1970."""
         self._zero_us = zero_us
         """The time of day at which `now` was 0: so the time of day never jumps."""
-        self._effects: list[Effect] = []
+        self.effects: list[Effect] = []
+        """To be performed, in order."""
         self._next_number = next_number
         self._deferred = deferred
         """Records that wait for room in the journal: the ledger does not have them yet."""
@@ -85,7 +87,7 @@ class DispatchState:
         account = self.ledger.accounts.get(name)
         if account is None:
             return None
-        emitted = (effect.record for effect in self._effects if isinstance(effect, AppendRecord))
+        emitted = (effect.record for effect in self.effects if isinstance(effect, AppendRecord))
         coming = [
             record
             for record in chain(self._deferred(), emitted)
@@ -93,38 +95,45 @@ class DispatchState:
         ]
         return account_after(account, coming) if coming else account
 
+    def order(self, queue: Queue, topic: str) -> str:
+        """What a queue keeps in order on a topic: `none`, `source` or `key`."""
+        if queue.order:
+            return queue.order
+        return self.rules.of(topic).order if self.rules.has_order and queue.is_durable else "none"
+
     # -- effects
 
     def emit(self, effect: Effect) -> None:
         """Emit an effect."""
-        self._effects.append(effect)
+        self.effects.append(effect)
 
     def emit_dead_letter(self, letter: DeadLetter) -> None:
         """The same for dead letters: one that continues the last one extends it."""
-        last = self._effects[-1] if self._effects else None
+        last = self.effects[-1] if self.effects else None
         if isinstance(last, DeadLetter) and _continues(last, letter):
-            self._effects[-1] = msgspec.structs.replace(last, stop=letter.stop)
+            self.effects[-1] = msgspec.structs.replace(last, stop=letter.stop)
         else:
-            self._effects.append(letter)
+            self.effects.append(letter)
 
     def send(self, peer: Peer, message: Message) -> None:
-        self._effects.append(Send(peer, message))
+        self.effects.append(Send(peer, message))
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""
-        effects, self._effects = self._effects, []
+        effects = self.effects.copy()
+        self.effects.clear()  # the list stays the same: the dispatcher has it, too
         return effects
 
     def put_back_effects(self, effects: list[Effect]) -> None:
         """Put back effects that were taken, after those that were emitted since."""
-        self._effects += effects
+        self.effects += effects
 
     # -- records, and messages that wait for them
 
     def append(self, record: Record) -> int:
         """Store a record in the journal; returns its number."""
         number = self._next_number()
-        self._effects.append(AppendRecord(number, record))
+        self.effects.append(AppendRecord(number, record))
         return number
 
     def send_when_durable(self, number: int, peer: Peer, message: Message) -> None:
@@ -135,7 +144,7 @@ class DispatchState:
         """Everything up to this number is durable."""
         self.durable_number = max(self.durable_number, number)
         while self._promises and self._promises[0][0] <= number:
-            self._effects.append(self._promises.popleft()[1])
+            self.effects.append(self._promises.popleft()[1])
 
 
 def _continues(last: DeadLetter, letter: DeadLetter) -> bool:

@@ -94,11 +94,13 @@ class Intake:
         """(number, peer, {source: stop}): acknowledged when everything up to the number is durable."""
         self._refused: deque[tuple[int, Send]] = deque()
         """(number, refusal): told when the dead letters up to the number are durable."""
-        self._number = 0
+        self._number = self._durable_number = 0
+        """The last number that was given to a writer, and the last one that is durable."""
         self.stopped = ""
         """Why no events are taken for now; empty while they are."""
         self._withheld = Withholding()
-        self._effects: list[Effect] = []
+        self.effects: list[Effect] = []
+        """What `take_effects` returns next."""
         self.duplicates = 0
         """Events that arrived again and were dropped."""
 
@@ -124,9 +126,18 @@ class Intake:
         return self._positions.expected(source)
 
     def skip(self, source: bytes, seq: int) -> None:
-        """The missing events of a source before `seq` will never arrive: continue at `seq`."""
-        self._positions.skip_to(source, seq)
+        """The missing events of a source before `seq` will never arrive: continue at `seq`.
+
+        Somebody may still bring them, such as a link that was slower than the peer of which they were refused. They
+        are acknowledged then, once the record that they are lost is durable: else it would wait for ever.
+        """
         self._expecting.forget_source(source)
+        if not self._positions.skip_to(source, seq):
+            return
+        if self._number <= self._durable_number:
+            self._positions.made_durable(source, seq)
+        else:
+            self._unacked.append((self._number, JOURNAL, {source: seq}))
 
     def appended_here(self, number: int, stops: dict[bytes, int]) -> None:
         """The node itself appended events, before these seqs by source; durable with the number."""
@@ -184,11 +195,11 @@ class Intake:
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""
-        effects, self._effects = self._effects, []
+        effects, self.effects = self.effects, []
         return effects
 
     def _send(self, peer: Peer, message: Message) -> None:
-        self._effects.append(Send(peer, message))
+        self.effects.append(Send(peer, message))
 
     # -- sources
 
@@ -267,7 +278,7 @@ class Intake:
             return
         number = self.next_number()
         self._unacked.append((number, peer, stops))
-        self._effects.append(Append(number, data, heads, peer))
+        self.effects.append(Append(number, data, heads, peer))
 
     def _take_other(self, head: Head, data: Buffer, peer: Peer) -> None:
         """A batch that is not simply the next of a known source."""
@@ -328,27 +339,28 @@ class Intake:
             self._positions.turned_away(source, batch.first)  # later events are not taken without it
         refused_to = stop if refusal.reason is None else self._positions.refuse(source, stop)
         if refused_to < stop:
-            self._effects.append(RefusedBatch(peer, batch.cut(refused_to, stop), refusal))
+            self.effects.append(RefusedBatch(peer, batch.cut(refused_to, stop), refusal))
             if not refusal.is_stored:
-                self._effects.append(told)
+                self.effects.append(told)
                 return
             number = self.next_number()
-            self._effects.append(Mark(number))
+            self.effects.append(Mark(number))
             self._refused.append((number, told))
         elif refusal.reason is not None and self._refused:  # maybe of the same events, sent again
             self._refused.append((self._refused[-1][0], told))
         else:
-            self._effects.append(told)
+            self.effects.append(told)
 
     def _acknowledge(self, number: int) -> None:
+        self._durable_number = max(self._durable_number, number)
         while self._refused and self._refused[0][0] <= number:
-            self._effects.append(self._refused.popleft()[1])
+            self.effects.append(self._refused.popleft()[1])
         acks: dict[tuple[Peer, bytes], int] = {}
         while self._unacked and self._unacked[0][0] <= number:
             _, peer, stops = self._unacked.popleft()
             for source, stop in stops.items():
                 acks[peer, source] = self._positions.made_durable(source, stop)
-        self._effects += [
+        self.effects += [
             Send(peer, Ack(source, seq)) for (peer, source), seq in acks.items() if peer in self._connections
         ]
 

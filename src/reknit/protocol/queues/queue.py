@@ -17,13 +17,14 @@ shares      priorities.py      what each priority has had
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import ClassVar, Protocol
 
 from reknit.attempts import Attempt, AttemptCount
 from reknit.batch import Head
 from reknit.entries import Run
+from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.protocol.machine import Peer
 from reknit.protocol.queues.attempt_counts import AttemptCounts
@@ -41,6 +42,9 @@ from reknit.topic import Pattern
 NO_LIMIT = 1 << 62
 QueueKey = tuple[Peer, int]
 """A subscription: its peer, and its number there."""
+PassedBatch = tuple[int, Series, int, int, float]
+"""A batch that goes to the subscriber: its position, its series, its first seq, the one after its last, and the bytes
+of each of its events."""
 
 
 class Recipient(Protocol):
@@ -116,6 +120,11 @@ class Queue:
         return self
 
     @property
+    def order(self) -> QueueOrder:
+        """What it keeps in order, whatever the rules of its topics say; empty if those hold."""
+        return ""
+
+    @property
     def is_durable(self) -> bool:
         return bool(self.name)
 
@@ -131,7 +140,7 @@ class Queue:
     @property
     def room(self) -> int:
         """How many bytes the subscriber still takes: within its credit, and before it settles what it has."""
-        if self.events_room == 0:
+        if (self.leases is not None or self.isolation is not None) and self.events_room == 0:
             return 0
         return int(min(self.credit.room, self.unsettled.room))
 
@@ -152,6 +161,20 @@ class Queue:
     def has_room(self) -> bool:
         """Whether anybody takes more."""
         return self.room > 0
+
+    def is_plain(self, position: int) -> bool:
+        """Whether every batch from `position` on goes to the subscriber unchanged, as long as there is room.
+
+        None of its events has ended or been passed already, it takes any number of them, and none waits beside the
+        cursor.
+        """
+        return (
+            self.leases is None
+            and self.isolation is None
+            and not self.is_shared
+            and self.cursor.is_fresh(position)
+            and not self.lanes
+        )
 
     def next_turn(self) -> bool:
         """Whether the subscriber takes more. Of several members, the next one is served."""
@@ -222,6 +245,14 @@ class Queue:
         """Events `[start, stop)` of the batch at `position` go to the subscriber."""
         self.unsettled.deliver(position, series, start, stop, event_bytes)
         self.cursor.pass_to(series, stop)
+
+    def deliver_all(self, batches: Iterable[PassedBatch], size: int) -> None:
+        """These batches go to the subscriber, as `size` bytes."""
+        deliver, pass_to = self.unsettled.deliver, self.cursor.pass_to
+        for batch in batches:
+            deliver(*batch)
+            pass_to(batch[1], batch[3])
+        self.credit.use(size)
 
     def set_aside(
         self, position: int, series: Series, start: int, stop: int, event_bytes: float = 0.0

@@ -77,7 +77,8 @@ class CacheService:
         """The addresses of further nodes, in the order in which they are asked."""
         self._searches: dict[int, PeerSearch | PeerSurvey] = {}
         self._count = 0
-        self._effects: list[Effect] = []
+        self.effects: list[Effect] = []
+        """What `take_effects` returns next."""
 
     def add_remote(self, url: str) -> None:
         """Search at this node, too."""
@@ -125,11 +126,13 @@ class CacheService:
 
     def next_deadline(self) -> float | None:
         """When a cache has been silent for too long, or is asked again."""
+        if not self._searches:
+            return None
         return earliest([search.next_deadline() for search in self._searches.values()])
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""
-        effects, self._effects = self._effects, []
+        effects, self.effects = self.effects, []
         return effects
 
     # -- peers
@@ -241,7 +244,7 @@ class CacheService:
 
     def emit(self, effect: Effect) -> None:
         """An effect of a search."""
-        self._effects.append(effect)
+        self.effects.append(effect)
 
     def ask(self, search: PeerSearch, effect: AskCache) -> bool:
         """Ask a peer or a further node for ranges; False if the peer is gone."""

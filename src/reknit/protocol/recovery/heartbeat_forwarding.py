@@ -34,7 +34,8 @@ class HeartbeatForwarder:
     def __init__(self, subscriptions: SubscriptionViews) -> None:
         self._subscriptions = subscriptions
         self._waiting: dict[Series, Heartbeat] = {}
-        self._effects: list[Send] = []
+        self.effects: list[Send] = []
+        """What `take_effects` returns next."""
 
     @property
     def is_waiting(self) -> bool:
@@ -55,7 +56,7 @@ class HeartbeatForwarder:
         beats, self._waiting = self._waiting, {}
         for subscription in self._subscriptions.values():
             if subscription.is_live and not subscription.is_durable:
-                self._effects += [
+                self.effects += [
                     Send(subscription.peer, Heartbeat(beat.topic, beat.source, beat.seq, subscription.sub))
                     for beat in beats.values()
                     if subscription.pattern.matches(beat.topic)
@@ -70,7 +71,7 @@ class HeartbeatForwarder:
 
     def take_effects(self) -> list[Send]:
         """The effects to perform, in order."""
-        effects, self._effects = self._effects, []
+        effects, self.effects = self.effects, []
         return effects
 
 

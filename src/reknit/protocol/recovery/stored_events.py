@@ -42,7 +42,8 @@ class StoredEvents:
         """By source: the publisher that requires storage acks, and its topic."""
         self._caches: dict[tuple[Peer, int], str] = {}
         self._stored: dict[tuple[str, Series], SeqSet] = {}
-        self._effects: list[Send] = []
+        self.effects: list[Send] = []
+        """What `take_effects` returns next."""
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """From a publisher or a cache."""
@@ -79,7 +80,7 @@ class StoredEvents:
             stored = stored.union(account.ends.get(series, {}).get(FinalOutcome.ACCEPTED, SeqSet()))
         if topic == series[0] and stored:
             message = Stored(series[1], stored.first_missing(stored.first) - 1, name)
-            self._effects.append(Send(publisher, message))
+            self.effects.append(Send(publisher, message))
 
     def _left(self, peer: Peer) -> None:
         self._publishers = {source: row for source, row in self._publishers.items() if row[0] != peer}
@@ -96,7 +97,7 @@ class StoredEvents:
 
     def take_effects(self) -> list[Send]:
         """The effects to perform, in order."""
-        effects, self._effects = self._effects, []
+        effects, self.effects = self.effects, []
         return effects
 
 

@@ -27,18 +27,30 @@ class Trimmer:
     ) -> None:
         self._state, self._retention, self._checkpointer = state, retention, checkpointer
         self._files, self._index = files, index
+        self.is_save_wanted = False
+        """Whether more could be removed if the index covered it."""
 
-    def trim(self, now_us: int, floor: int | None) -> list[Removed]:
+    def saved(self) -> None:
+        """The index was saved: the next `trim` finds out whether that was enough."""
+        self.is_save_wanted = False
+
+    def is_due(self, now_us: int, floor: int | None) -> bool:
+        """Whether `trim` may find something to remove."""
+        return not self._state.is_closed and self._removable(now_us, floor) > 0
+
+    def trim(self, now_us: int, floor: int | None, saves: bool) -> list[Removed]:
         """Apply retention, never past position `floor`; returns the removed events.
 
         The part of the log that the index does not cover yet stays: its records may not be in the saved ledger.
         """
-        if self._state.is_closed or not self._removable(now_us, floor):
+        if not self.is_due(now_us, floor):
             return []
-        with suppress(JournalFull):
-            self._checkpointer.checkpoint()
+        if saves:
+            with suppress(JournalFull):
+                self._checkpointer.checkpoint()
         saved_to = self._checkpointer.saved_to
         count = self._removable(now_us, saved_to if floor is None else min(floor, saved_to))
+        self.is_save_wanted = count < self._removable(now_us, floor)
         return self._remove(count) if count else []
 
     def _removable(self, now_us: int, floor: int | None) -> int:

@@ -48,13 +48,13 @@ class QueueAudit:
         dispatch, receive, tick = self._dispatch, self._dispatch.receive, self._dispatch.tick
 
         def received(message: Any, peer: Any, now: float) -> None:
-            before = len(dispatch._state._effects)
+            before = len(dispatch._state.effects)
             receive(message, peer, now)
             self._heard(message, peer)
             self._look_at(before)
 
         def ticked(now: float) -> None:
-            before = len(dispatch._state._effects)
+            before = len(dispatch._state.effects)
             tick(now)
             self._look_at(before)
 
@@ -100,7 +100,7 @@ class QueueAudit:
     # -- what the dispatcher does
 
     def _look_at(self, start: int) -> None:
-        for effect in self._dispatch._state._effects[start:]:
+        for effect in self._dispatch._state.effects[start:]:
             match effect:
                 case DeliverRuns(peer=peer, sub=sub, pieces=pieces) if (peer, sub) in self._queues:
                     for piece in pieces:

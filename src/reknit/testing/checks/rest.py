@@ -18,12 +18,12 @@ CORE_EMPTY: Final = (
     "intake._unacked",
     "intake._expecting",
     "dispatch._state._promises",
-    "dispatch._state._effects",
+    "dispatch._state.effects",
     "dispatch.settlement._confirming",
     "dispatch.subscribers._opening",
     "dispatch.subscribers._new",
     "_writer._deferred",
-    "responses._effects",
+    "responses.effects",
 )
 """What a core at rest has none of."""
 QUEUE_EMPTY: Final = (

@@ -54,8 +54,8 @@ MUTANTS: Final = (
     Mutant(
         name="outcome-is-told-before-the-sync",
         module=PROMISES,
-        old="        return bool(self._waiting) and self._waiting[0][0] <= durable_number",
-        new="        return bool(self._waiting)",
+        old="        return bool(self.waiting) and self.waiting[0][0] <= durable_number",
+        new="        return bool(self.waiting)",
         breaks="an outcome that a sender was told is durable",
         simulation="fabric",
     ),

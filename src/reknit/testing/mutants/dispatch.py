@@ -48,7 +48,7 @@ MUTANTS: Final = (
     Mutant(
         name="promise-forgotten",
         module=STATE,
-        old="            self._effects.append(self._promises.popleft()[1])",
+        old="            self.effects.append(self._promises.popleft()[1])",
         new="            self._promises.popleft()",
         breaks="an answer that waits for the journal is sent",
     ),
@@ -302,8 +302,8 @@ MUTANTS: Final = (
     Mutant(
         name="live-queue-not-woken",
         module=PUMP,
-        old="            for topic in dict.fromkeys([entry.head.topic for entry in run.entries]):",
-        new="            for topic in dict.fromkeys([entry.head.topic for entry in run.entries[:1]]):",
+        old="        topics = dict.fromkeys([entry.head.topic for entry in run.entries])",
+        new="        topics = dict.fromkeys([entry.head.topic for entry in run.entries[:1]])",
         breaks="every subscriber of a topic in a commit gets its events",
     ),
     Mutant(

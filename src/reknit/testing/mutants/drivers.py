@@ -45,8 +45,8 @@ MUTANTS: Final = (
     Mutant(
         name="lost-connection-is-not-noticed",
         module="reknit.node.node",
-        old="            self.core.left(peer.id, self._now(), is_abrupt=not peer.is_leaving)\n",
-        new="",
+        old="                self.core.left(peer.id, self._now(), is_abrupt=not peer.is_leaving)\n",
+        new="                pass\n",
         breaks="the events of a subscriber that is gone are delivered again",
         simulation="fabric",
     ),

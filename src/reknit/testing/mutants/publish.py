@@ -15,9 +15,9 @@ MUTANTS: Final = (
     Mutant(
         name="ack-before-sync",
         module=INTAKE,
-        old="        self._effects.append(Append(number, data, heads, peer))",
-        new="        self._effects.append(Append(number, data, heads, peer))\n"
-        "        self._effects += [Send(peer, Ack(source, stop - 1)) for source, stop in stops.items()]",
+        old="        self.effects.append(Append(number, data, heads, peer))",
+        new="        self.effects.append(Append(number, data, heads, peer))\n"
+        "        self.effects += [Send(peer, Ack(source, stop - 1)) for source, stop in stops.items()]",
         breaks="an event is durable before it is acknowledged",
     ),
     Mutant(
