@@ -31,7 +31,7 @@ Page = Callable[[HttpConnection, HttpRequest], Awaitable[None]]
 
 
 class Pages:
-    """Answers requests. `by_path` maps a path to its page; you may add pages of your own."""
+    """Answers requests. `by_path` maps a path to its page, `by_prefix` the beginning of a path; you may add your own."""
 
     def __init__(
         self,
@@ -44,8 +44,7 @@ class Pages:
     ) -> None:
         script = ScriptPages().answer
         self.by_path: dict[str, Page] = {**by_path, ENTRY: script, "/": self._index}
-        self._below: dict[str, Page] = {"/kn/": self.by_path["/kn"], FOLDER: script}
-        """The pages that answer everything below a path."""
+        self.by_prefix: dict[str, Page] = {"/kn/": self.by_path["/kn"], FOLDER: script}
         self._access = access
         self._gate = gate
         self._origins = origins
@@ -124,8 +123,10 @@ class Pages:
             return self._foreign
         if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
             return self._preflight
-        below = (page for prefix, page in self._below.items() if request.path.startswith(prefix))
-        return self.by_path.get(request.path) or next(below, self._missing)
+        if request.path in self.by_path:
+            return self.by_path[request.path]
+        below = (page for begin, page in self.by_prefix.items() if request.path.startswith(begin))
+        return next(below, self._missing)
 
     async def _foreign(self, connection: HttpConnection, request: HttpRequest) -> None:
         connection.answer_text(request, 403, FOREIGN_HOST)

@@ -18,10 +18,10 @@ UPGRADES: Final = "/ws"
 """Where a connection may become a WebSocket. Every other upgrade is ignored, and the request answered as it is."""
 REASONS: Final = {
     101: "Switching Protocols", 200: "OK", 204: "No Content", 304: "Not Modified", 400: "Bad Request",
-    403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout", 413: "Content Too Large",
-    417: "Expectation Failed", 426: "Upgrade Required", 429: "Too Many Requests",
-    431: "Request Header Fields Too Large", 500: "Internal Server Error", 501: "Not Implemented",
-    503: "Service Unavailable",
+    401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
+    413: "Content Too Large", 415: "Unsupported Media Type", 417: "Expectation Failed", 426: "Upgrade Required",
+    429: "Too Many Requests", 431: "Request Header Fields Too Large", 500: "Internal Server Error",
+    501: "Not Implemented", 503: "Service Unavailable",
 }  # fmt: skip
 TOO_LONG: Final = "the request is longer than http.request_bytes_max"
 _PAIRS = re.compile(r"[&;]")
