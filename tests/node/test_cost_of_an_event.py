@@ -29,7 +29,7 @@ CALLS_OF_ANOTHER_MAX = 30
 class Wire:
     """A connection without a socket: it notes what the node sends."""
 
-    peer, certified, is_inside = "a test", NO_CREDENTIALS, False
+    peer, certified, is_inside, door = "a test", NO_CREDENTIALS, False, "tcp"
     sent_at = 0.0
     held_bytes = 0
 
