@@ -182,3 +182,21 @@ def test_a_commit_that_failed_is_not_tried_again_after_the_end() -> None:
         assert made._retrying.cancelled()
 
     run(test)
+
+
+def test_a_stop_finishes_the_commits_that_follow_from_others_and_tells_nothing_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An outcome that followed from the last commit was staged in a journal that was being closed."""
+    monkeypatch.setattr(committer, "STOP_S", PATIENCE_S)
+
+    async def test(disk: Disk, told: Told, made: CommitThread) -> None:
+        disk.may_end.release(100)
+        told.on_kept = lambda number: made.request(number + 1, True) if number < 3 else None
+        made.request(1, True)
+        await made.stop()
+        assert told.kept == [1, 2, 3]
+        made.request(4, True)
+        assert len(disk.commits) == 3
+
+    run(test)

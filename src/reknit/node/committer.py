@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from reknit import environment
 from reknit.errors import JournalError
@@ -21,6 +22,8 @@ IDLE_S = 0.0002
 SLOW_S = 0.005
 """A commit on the event loop that took this long is the last one there for `RESPITE_S`."""
 RESPITE_S = 10.0
+STOP_S = 10.0
+"""How long a stop waits for the disk."""
 
 
 class CommitThread:
@@ -53,10 +56,15 @@ class CommitThread:
         self._alone_at = 0.0
         """From this time on a commit counts as alone."""
         self._retrying: asyncio.TimerHandle | None = None
+        self._ended = asyncio.Event()
+        """Set when a commit of the thread ended."""
+        self._is_stopped = False
         self._worker = environment.current().start_worker("reknit-commit")
 
     def request(self, number: int, sync: bool) -> None:
         """Make everything that is staged by now durable; `number` is the last append among it."""
+        if self._is_stopped:
+            return
         if self._is_held:
             self._wanted = (number, sync or (self._wanted is not None and self._wanted[1]))
         elif self._durable_to < self._requested_to or not self._is_alone():
@@ -124,11 +132,17 @@ class CommitThread:
             log.debug("commit ended after the event loop")
 
     def _done(self, number: int, end: int) -> None:
+        self._ended.set()
+        if self._is_stopped:
+            return
         self._durable_to = max(self._durable_to, number)
         self._alone_at = max(self._alone_at, environment.monotonic() + IDLE_S)
         self._on_durable(number, end)
 
     def _failed(self, number: int, sync: bool, error: JournalError) -> None:
+        self._ended.set()
+        if self._is_stopped:
+            return
         self._is_held = True
         self._on_failed(error)
         if self._wanted is not None:
@@ -142,7 +156,16 @@ class CommitThread:
             self._request(*wanted)
 
     async def stop(self) -> None:
-        """Finish the commit that runs, and end the thread. One that failed is not tried again: nobody was told of it."""
+        """Finish the commits that run and those that follow from them, and end the thread: nothing is told any more.
+
+        A commit that failed is not tried again: nobody was told of it.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                while self._durable_to < self._requested_to and not self._is_held:
+                    self._ended.clear()
+                    await self._ended.wait()
+        self._is_stopped = True
         await self._worker.stop()
         if self._retrying is not None:
             self._retrying.cancel()

@@ -102,6 +102,7 @@ class Node:
         self._make_importers = importers
         self._rng = rng or environment.make_random()
         self._paused: dict[PeerState, None] = {}
+        self._is_stopped = False
         """Peers that are not read from while too much is staged, in the order in which they were paused."""
 
     # -- life
@@ -173,6 +174,11 @@ class Node:
         return CoreQuotas(gate.quotas, self.peers.quota_name, self.journal.ledger, gate.refusals)
 
     @property
+    def intake_problem(self) -> str:
+        """Why the node takes no events now; empty if it does."""
+        return self.journal.problem or self.core.intake.stopped
+
+    @property
     def rates(self) -> RateQuotas | None:
         """The quotas for publishing; None if there are none."""
         quotas = self.core.quotas
@@ -185,7 +191,7 @@ class Node:
 
     def claim(self, name: str, owner: str) -> None:
         """The durable subscriber that a gateway opens next under this name belongs to an identity."""
-        self.core.claims[name] = owner
+        self.core.openings.claims[name] = owner
 
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers
@@ -348,6 +354,7 @@ class Node:
         self._audit_log.flush(self._now())
         self.run_machines()
         await self._committer.stop()
+        self._is_stopped = True
         try:
             await asyncio.to_thread(self.journal.close)
         except JournalError as error:
@@ -414,7 +421,9 @@ class Node:
     # -- effects
 
     def run_machines(self) -> None:
-        """Perform the effects of all machines, and schedule their next tick."""
+        """Perform the effects of all machines, and schedule their next tick. A closed journal takes no effects."""
+        if self._is_stopped:
+            return
         try:
             self.core.run(self._now())
         except Exception as error:

@@ -124,6 +124,18 @@ class Pull(Message, frozen=True, tag=50):
     position: Position
 
 
+class Missed(msgspec.Struct, frozen=True, array_like=True):
+    """Events `[start, stop)` of a series that were meant for a neighbour, and that nobody can carry there any more."""
+
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
+
+
 class Carry(Message, frozen=True, tag=51):
     """The answer to `Pull`: the next `size` bytes are batches to store and forward. The receiver answers `Got`.
 
@@ -134,12 +146,18 @@ class Carry(Message, frozen=True, tag=51):
     position: Position
     origins: list[tuple[Source, str]]
     """The nodes on which new sources are published."""
+    missed: list[Missed] = msgspec.field(default_factory=list)
+    """Events that are lost to the receiver. It records that after everything that was sent before, and answers `Got`
+    with the number."""
+    number: Number = 0
 
 
 class Got(Message, frozen=True, tag=52):
     """The answer to `Carry`: everything up to this position of the sender's journal is stored here."""
 
     position: Position
+    number: Number = 0
+    """The losses of the `Carry` with this number are recorded."""
 
 
 class Skip(Message, frozen=True, tag=53):

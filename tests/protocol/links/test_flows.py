@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import cast
 
 from reknit.batch import Batch
+from reknit.entries import Removed
 from reknit.node.core.journal_tail import JournalTail
 from reknit.protocol.links.flows import TURN_BYTES, IncomingFlow, OutgoingFlow, SentParts
 from reknit.protocol.links.forwarding_table import ForwardingTable
 from reknit.protocol.links.inputs import ContinueSoon, Effect, SendFrames, SendOnLine
 from reknit.protocol.links.memory import LinkMemory
+from reknit.protocol.links.missed_events import MissedEvents
 from reknit.store.memory import MemoryJournal
 from reknit.wire.codec import Decoder, Frames
-from reknit.wire.links import Carry, Pull
+from reknit.wire.links import Carry, Missed, Pull
 
 SOURCE = b"s" * 16
 OTHER = b"o" * 16
@@ -45,12 +47,14 @@ class Sender:
         self.effects: list[Effect] = []
         self.next_seq = 1
         self.table = Everything()
+        self.missed = MissedEvents(self.memory)
         self.flow = OutgoingFlow(
             "b",
             window_bytes=window,
             epoch="a's",
             journal=self.tail,
             table=cast(ForwardingTable, self.table),
+            missed=self.missed,
             emit=self.effects.append,
         )
 
@@ -312,3 +316,79 @@ def test_batches_of_an_earlier_request_acknowledge_nothing() -> None:
     flow.take(100, [one], True)
     flow.pulled()
     assert flow.stored(one) == -1
+
+
+def removed(sender: Sender, start: int, stop: int) -> None:
+    """Retention removes all that is stored, and these seqs were meant for the neighbour."""
+    sender.missed.note("b", Removed("plant/temp", SOURCE, start, stop), sender.journal.end)
+
+
+def told(sender: Sender) -> list[tuple[int, list[Missed]]]:
+    """The losses that the neighbour was told, with their numbers."""
+    said = [effect.message for effect in sender.effects if isinstance(effect, SendOnLine)]
+    return [(one.number, one.missed) for one in said if isinstance(one, Carry) and one.missed]
+
+
+def test_events_that_were_removed_before_they_were_carried_are_told_until_that_is_recorded() -> None:
+    """Fabric 112431: no later event of the source followed, and the subscriber waited for ever."""
+    sender = Sender()
+    sender.link()
+    sender.pull()
+    sender.flow.lost(LINE, 0)
+    sender.publish()
+    removed(sender, 1, 2)
+    sender.pull(0)
+    lost = [Missed("plant/temp", SOURCE, 1, 2)]
+    assert told(sender) == [(1, lost)]
+    sender.effects.clear()
+    sender.publish()
+    assert told(sender) == [], "once on a line"
+    sender.pull(0)
+    assert told(sender) == [(1, lost)], "the neighbour may have crashed"
+    assert not sender.missed.recorded("b", 2)
+    assert sender.missed.recorded("b", 1)
+    sender.pull(0)
+    assert told(sender) == []
+
+
+def test_a_loss_is_told_after_the_events_before_it() -> None:
+    sender = Sender(window=1)
+    sender.link()
+    sender.pull()
+    sender.publish()
+    sender.publish()
+    sender.effects.clear()
+    removed(sender, 3, 4)
+    sender.flow.pump()
+    assert told(sender) == [], "the second event waits for room in the window"
+    sender.flow.got(sender.journal.end)
+    assert sender.seqs() == [2]
+    assert told(sender) == [(1, [Missed("plant/temp", SOURCE, 3, 4)])]
+
+
+def test_a_flow_knows_how_far_its_neighbour_has_got_while_it_is_away() -> None:
+    sender = Sender()
+    sender.link()
+    assert sender.flow.reached == -1
+    sender.pull()
+    begin = sender.journal.end
+    sender.publish()
+    assert sender.flow.reached == begin
+    sender.flow.got(sender.journal.end)
+    assert sender.flow.reached == sender.journal.end
+    sender.flow.lost(LINE, 0)
+    sender.publish()
+    assert begin < sender.flow.reached < sender.journal.end
+
+
+def test_losses_are_recorded_when_everything_before_them_is_durable() -> None:
+    flow = IncomingFlow()
+    batch = Batch.build(SOURCE, "plant/temp", 1, [b"x"], time_us=0)
+    flow.take(100, [batch], True)
+    lost = Carry(0, 100, [], [Missed("plant/temp", SOURCE, 2, 3)], 1)
+    flow.miss(lost)
+    assert flow.take_missed() == []
+    flow.stored(batch)
+    assert flow.take_missed() == [lost]
+    flow.miss(lost)
+    assert flow.take_missed() == [lost], "nothing is before it"

@@ -9,6 +9,7 @@ import pytest
 
 from reknit.batch import Batch
 from reknit.config import LinkSettings
+from reknit.entries import Removed
 from reknit.event import FLAG_STREAM
 from reknit.ledger import Ledger
 from reknit.node.core.journal_tail import JournalTail
@@ -31,11 +32,15 @@ from reknit.protocol.links.inputs import (
     CloseLine,
     DismissLine,
     Effect,
+    EventsLost,
+    EventsRemoved,
     LineBlocked,
     LineLost,
     LineOpened,
+    LossesRecorded,
     OpenStore,
     Pass,
+    RecordLosses,
     SaveLinks,
     SendFrames,
     SendOnLine,
@@ -57,6 +62,7 @@ from reknit.wire.links import (
     Got,
     Link,
     LinkState,
+    Missed,
     Pull,
     Recorded,
     Return,
@@ -506,3 +512,41 @@ def test_node_without_links_has_nothing_to_do() -> None:
     node.publish()
     assert node.effects == []
     assert not node.machine.has_effects
+
+
+def test_removed_events_are_told_to_those_who_do_not_have_them_and_recorded_losses_are_confirmed() -> None:
+    node = Node()
+    node.link()
+    node.subscribed()
+    node.give(Pull("a's", 0))
+    node.publish()
+    series = ("plant/temp", SOURCE)
+    node.give(EventsRemoved([Removed(*series, 1, 2)], node.journal.end))
+    assert node.of(SaveLinks) == [SaveLinks(is_urgent=True)]
+    [told] = node.sent(THEIRS, Carry)
+    assert told.missed == [Missed(*series, 1, 2)]
+    node.give(Got(node.journal.end, told.number))
+    assert not node.memory.missed
+    node.give(EventsRemoved([Removed(*series, 2, 3)], node.journal.end))
+    assert not node.memory.missed, "the neighbour has everything before that"
+
+
+def test_losses_of_a_neighbour_are_recorded_passed_on_and_confirmed() -> None:
+    node = Node()
+    node.link()
+    node.link("c", SPARE)
+    node.subscribed("c", SPARE)
+    lost = Missed("plant/temp", SOURCE, 1, 2)
+    node.give(Carry(0, 100, [(SOURCE, "b")], [lost], 7))
+    assert node.of(RecordLosses) == [RecordLosses("b", 7, [lost])]
+    node.give(EventsLost(Removed("plant/temp", SOURCE, 1, 2)), "b")
+    assert list(node.memory.missed) == ["c"]
+    node.give(LossesRecorded(7), "b")
+    assert node.sent(THEIRS, Got) == [Got(100, 7)]
+
+
+def test_losses_on_a_topic_that_is_not_valid_dismiss_the_line() -> None:
+    node = Node()
+    node.link()
+    node.give(Carry(0, 100, [], [Missed("plant//temp", SOURCE, 1, 2)], 7))
+    assert [one.code for one in node.of(DismissLine)] == [Code.INVALID_ARGUMENT]

@@ -367,3 +367,15 @@ def test_only_a_part_of_a_node_publishes_below_reknit_also_as_a_source_that_it_b
     assert isinstance(told.message, Refuse)
     assert told.message.code == Code.PERMISSION_DENIED
     assert appended(give(intake, second, peer="relay")) == [(2, 3)]
+
+
+def test_events_that_were_skipped_are_acknowledged_to_a_peer_that_brings_them_once_that_is_durable() -> None:
+    """A group member's events were refused, and the link that brought the same ones later waited for ever."""
+    intake = Intake({SOURCE: 4})
+    [append] = give(intake, batch(1, source=b"t" * 16), peer="another")
+    assert isinstance(append, Append)
+    intake.skip(SOURCE, 8)
+    assert give(intake, batch(5, 3), peer="link") == [Send("link", Ack(SOURCE, 4))]
+    assert Send("link", Ack(SOURCE, 7)) in kept(intake, append.number)
+    intake.skip(SOURCE, 10)  # nothing is on its way to the journal
+    assert give(intake, batch(8, 2), peer="link") == [Send("link", Ack(SOURCE, 9))]

@@ -11,6 +11,7 @@ from reknit.protocol.effects import AppendRecord, Send
 from reknit.protocol.machine import JOURNAL, PeerLeft
 from reknit.protocol.recovery.loss_reports import (
     TEXT,
+    AllDispatched,
     Effect,
     LossNoted,
     LossReports,
@@ -37,7 +38,8 @@ class Node:
         self.ledger.publish(TOPIC, ANN, 1, 3)
         self.open = opened(*subscriptions)
         numbers = count(1)
-        self.machine = LossReports(self.ledger, self.open, lambda: next(numbers), zero_us=1000)
+        self.end = 0
+        self.machine = LossReports(self.ledger, self.open, lambda: next(numbers), 1000, lambda: self.end)
 
     def receive(self, message: Any, peer: object = JOURNAL) -> list[Effect]:
         self.machine.receive(message, peer, 1.0)
@@ -108,3 +110,22 @@ def test_a_subscription_of_a_peer_that_left_is_not_waited_for() -> None:
     node.receive(PeerLeft(), 3)
     node.open[3, 1] = AUDIT
     assert not node.machine.is_waiting
+
+
+def test_a_subscriber_without_a_name_is_told_when_it_has_got_everything_before() -> None:
+    other = Subscription(5, 1, Pattern("car/*"))
+    node = Node(Subscription(4, 1, Pattern("**")), other)
+    node.receive(NeverArrives(SERIES, 3, 6))
+    assert node.machine.has_untold
+    assert node.receive(AllDispatched()) == [Send(4, Lost(1, *SERIES, 3, 6, "retention"))]
+    assert node.receive(AllDispatched()) == []
+
+
+def test_a_subscriber_without_a_name_that_comes_back_is_told_of_losses_since_its_position() -> None:
+    node = Node()
+    node.receive(NeverArrives(SERIES, 3, 6))
+    node.end = 50
+    node.receive(NeverArrives(SERIES, 6, 7))
+    node.receive(Subscribe(1, "**", "", Start(position=20), 1 << 20), peer=4)
+    node.open[4, 1] = Subscription(4, 1, Pattern("**"))
+    assert node.receive(AllDispatched()) == [Send(4, Lost(1, *SERIES, 6, 7, "retention"))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from reknit.gateway.http.cloudevents import PATH, CloudEventsPage
 from reknit.gateway.http.connection import HttpConnection, HttpServices
 from reknit.gateway.http.connections import ConnectionRegistry
 from reknit.gateway.http.feed import TunnelFeed
+from reknit.gateway.http.forwarded import TrustedProxies
 from reknit.gateway.http.kn.notify import Notifications
 from reknit.gateway.http.kn.page import KnPage
 from reknit.gateway.http.kn.route_requests import RouteRequests
@@ -64,7 +66,9 @@ class HttpServer:
             publishers=self.publishers,
             populate_events_max=settings.populate_events_max,
         )
-        origins = OriginPolicy(settings.origins)
+        self.origins = origins = OriginPolicy(settings.origins)
+        self.at_stop: list[Callable[[], Awaitable[None]]] = []
+        """What ends with the server."""
         self._pace = PublishPace(node.rates)
         self._quotas = ClientQuotas(node.quotas, node.gate.sources)
         self._cloudevents = CloudEventsPage(
@@ -83,6 +87,7 @@ class HttpServer:
             connections=self._connections,
             room=self.room,
             origins=origins,
+            proxies=TrustedProxies(settings.trusted_proxies),
             tunnels=self.tunnels,
             feed=self.feed,
             logins=node.gate.logins,
@@ -168,6 +173,8 @@ class HttpServer:
         await self._connections.end_all(why, self.settings.stop_timeout_s)
         await self.pages.close()
         await self._cloudevents.close()
+        for stop in self.at_stop:
+            await stop()
         self.publishers.close()
 
     def _budgeted(self) -> list[BudgetedClient]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from reknit.protocol.anycast import inputs as anycast
+from reknit.protocol.links.inputs import EventsRemoved
 from reknit.protocol.machine import Peer, earliest
 from reknit.protocol.routing import routes
 from reknit.protocol.streams import inputs as streams
@@ -58,6 +59,8 @@ TAKERS: Final[dict[type[Any], str]] = {
     routes.SubscriptionsChanged: "links",
     routes.SourceDeclared: "links",
     routes.SourceEntered: "links",
+    # from the journal
+    EventsRemoved: "links",
 }
 """By type of message: the part that takes it from another part."""
 

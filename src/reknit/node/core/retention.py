@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reknit.config import RetentionSettings
+from reknit.entries import Removed
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.journal_tail import JournalTail
 from reknit.protocol.dispatch.dispatcher import Dispatcher
@@ -29,6 +30,7 @@ class CoreRetention:
         dead_letters: DeadLetters,
         tail: JournalTail,
         mark: Callable[[float], int],
+        on_removed: Callable[[list[Removed], float], None],
     ) -> None:
         self._settings = settings
         self._journal = journal
@@ -36,6 +38,7 @@ class CoreRetention:
         self._dead_letters = dead_letters
         self._tail = tail
         self._mark = mark
+        self._on_removed = on_removed
         self._waiting: tuple[int, int] | None = None
         """The number that has to be durable, and the position before which entries may be removed then."""
 
@@ -57,6 +60,7 @@ class CoreRetention:
         removed = self._journal.trim(None, floor, waits=False)
         if removed:
             self._dispatch.receive(JournalTrimmed(self._journal.start, removed), JOURNAL, now)
+            self._on_removed(removed, now)
 
     def _floor(self) -> int:
         """The position before which entries may be removed. Dead letters that wait stay.

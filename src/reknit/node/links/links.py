@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
 from reknit import environment
 from reknit.batch import Batch
 from reknit.config import Config
+from reknit.entries import Removed
 from reknit.ledger import QUEUES
 from reknit.node.core.core import Core
 from reknit.node.links.link_connections import IncomingLink, LinkConnection
@@ -28,12 +30,15 @@ from reknit.protocol.links.inputs import (
     ContinueSoon,
     DismissLine,
     Effect,
+    EventsLost,
     LineBlocked,
     LineLost,
     LineOpened,
     LinkNote,
+    LossesRecorded,
     OpenStore,
     Pass,
+    RecordLosses,
     RequestForwarded,
     SaveLinks,
     SendFrames,
@@ -43,8 +48,9 @@ from reknit.protocol.links.inputs import (
 )
 from reknit.protocol.links.machine import LinkMachine
 from reknit.protocol.links.memory import LinkMemory
-from reknit.protocol.machine import Peer, PeerLeft
+from reknit.protocol.machine import JOURNAL, MadeDurable, Peer, PeerLeft
 from reknit.protocol.queues.shared_queue import SharedQueue
+from reknit.protocol.recovery.loss_reports import NeverArrives
 from reknit.protocol.routing.routes import Routes
 from reknit.wire.codec import Item
 from reknit.wire.links import Link
@@ -133,6 +139,8 @@ class Links:
             on_stored=self._stored,
         )
         self._by_id: dict[Peer, LinkConnection] = {}
+        self._recording: deque[tuple[int, str, LossesRecorded]] = deque()
+        """(number, neighbour, input): losses that are recorded when everything up to the number is durable."""
 
     async def stop(self) -> None:
         """Disconnect from all."""
@@ -196,6 +204,11 @@ class Links:
                 self.machine.table.peer_left()
                 if self._by_id.pop(peer, None) is not None:
                     self.machine.receive(LineLost(), peer, now)
+            case MadeDurable(number=number):
+                while self._recording and self._recording[0][0] <= number:
+                    _, name, recorded = self._recording.popleft()
+                    self.machine.receive(recorded, name, now)
+                self.machine.receive(message, peer, now)
             case PeerBlocked(is_blocked=is_blocked):
                 if peer in self._by_id:
                     self.machine.receive(LineBlocked(is_blocked), peer, now)
@@ -229,6 +242,8 @@ class Links:
                 self._stores.open(name, self._url(line))
             case StoreBatches(name=name, batches=batches):
                 self._stores.put(name, batches)
+            case RecordLosses():
+                self._record(effect, now)
             case RequestForwarded(head=head):
                 self._core.responses.forwarded(head)
             case SaveLinks(is_urgent=is_urgent):
@@ -244,6 +259,15 @@ class Links:
                 assert_never(effect)
 
     # -- events of neighbours
+
+    def _record(self, effect: RecordLosses, now: float) -> None:
+        text = f"{effect.name} removed it before it was carried over the link"
+        for one in effect.losses:
+            series = (one.topic, one.source)
+            for start, stop in self._core.journal.ledger.existing(series).missing(one.start, one.stop):
+                self.machine.receive(EventsLost(Removed(*series, start, stop)), effect.name, now)
+            self._core.recovery.receive(NeverArrives(series, one.start, one.stop, text), JOURNAL, now)
+        self._recording.append((self._core.recovery.mark(), effect.name, LossesRecorded(effect.number)))
 
     def _store_opened(self, name: str) -> None:
         self.machine.receive(StoreOpened(), name, self._now())

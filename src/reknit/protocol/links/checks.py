@@ -7,9 +7,9 @@ from typing import Final
 from reknit.config import LINK_COST_MAX, LinkSettings
 from reknit.errors import InvalidTopic
 from reknit.ledger import QUEUES
-from reknit.topic import Pattern
+from reknit.topic import Pattern, check_topic
 from reknit.wire.codec import Item
-from reknit.wire.links import Announce, Forward, Link, LinkState
+from reknit.wire.links import Announce, Carry, Forward, Link, LinkState
 
 NAME_CHARS_MAX: Final = 255
 MODES: Final = ("multicast", "closest", "balanced")
@@ -40,10 +40,20 @@ def unsound(item: Item) -> str:
             return "" if sound else f"the cost of a link must be from 1 to {LINK_COST_MAX}"
         case Announce(added=added, removed=removed):
             return next((why for row in (*added, *removed) if (why := _unsound_interest(*row))), "")
+        case Carry(missed=missed):
+            return next((why for one in missed if (why := _unsound_topic(one.topic))), "")
         case Forward(mode=mode):
             return "" if mode in MODES else f"{mode!r} is not a distribution of events with outcomes"
         case _:
             return ""
+
+
+def _unsound_topic(topic: str) -> str:
+    try:
+        check_topic(topic)
+    except InvalidTopic as error:
+        return str(error)
+    return ""
 
 
 def _unsound_interest(pattern: str, mode: str) -> str:

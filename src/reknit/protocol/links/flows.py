@@ -21,6 +21,7 @@ from reknit.frame import Buffer
 from reknit.ledger import Series
 from reknit.protocol.links.forwarding_table import ForwardingTable
 from reknit.protocol.links.inputs import ContinueSoon, Effect, RequestForwarded, SendFrames, SendOnLine
+from reknit.protocol.links.missed_events import MissedEvents
 from reknit.protocol.machine import Peer
 from reknit.wire.codec import encode
 from reknit.wire.links import Carry, Pull
@@ -52,7 +53,7 @@ class FollowedJournal(Protocol):
 class SentParts:
     """The parts of the journal that were sent to a neighbour, until it acknowledges them."""
 
-    __slots__ = ("_front", "_got", "_unacked", "bytes", "stored")
+    __slots__ = ("_began", "_front", "_got", "_unacked", "bytes", "stored")
 
     def __init__(self) -> None:
         self._unacked: deque[tuple[int, int, dict[Series, int]]] = deque()
@@ -61,7 +62,12 @@ class SentParts:
         """How much is not acknowledged."""
         self.stored: dict[Series, int] = {}
         """The seq up to which a series was sent and acknowledged: it is not sent again over another line."""
-        self._got = self._front = -1
+        self._got = self._front = self._began = -1
+
+    @property
+    def reached(self) -> int:
+        """Everything before this position is stored there."""
+        return max(self._got, self._began)
 
     def resume(self, position: int, cursor: int) -> None:
         """The neighbour requests events; it has stored everything before `position`, -1 if that is not known."""
@@ -69,7 +75,7 @@ class SentParts:
             self.stored.clear()
         self._unacked.clear()
         self.bytes = 0
-        self._got, self._front = position, cursor
+        self._got, self._front, self._began = position, cursor, cursor
 
     def sent(self, position: int, size: int, stops: dict[Series, int]) -> None:
         """A part up to a position was sent. One that is sent after a later part may be lost when that was stored."""
@@ -103,6 +109,7 @@ class OutgoingFlow:
         epoch: str,
         journal: FollowedJournal,
         table: ForwardingTable,
+        missed: MissedEvents,
         emit: Callable[[Effect], None],
     ) -> None:
         self._name = name
@@ -110,6 +117,7 @@ class OutgoingFlow:
         self._epoch = epoch
         self._journal = journal
         self._table = table
+        self._missed = missed
         self._emit = emit
         self._first = 0
         self._line: Peer | None = None
@@ -117,6 +125,8 @@ class OutgoingFlow:
         """Sources whose origin the neighbour was told over this line."""
         self._cursor = -1
         self._told = self._since = 0
+        self._front = self._left_at = -1
+        """The position up to which everything was sent over this line, and what was stored there when one was lost."""
         self._sent = SentParts()
         self._passed: dict[Series, int] = {}
         """The seq up to which a series was sent there, or came from there."""
@@ -135,7 +145,19 @@ class OutgoingFlow:
         """A line is gone. If events were requested over another one, they go on there."""
         self.lost_us = now_us
         if line == self._line:
+            self._left_at = self.reached
             self._line, self._cursor = None, -1
+
+    @property
+    def reached(self) -> int:
+        """Everything before this position that was meant for the neighbour is stored there; -1 if that is not known."""
+        if self._line is None:
+            return self._left_at
+        return self._sent.reached if self._sent.bytes else max(self._sent.reached, self._front)
+
+    def stored(self, series: Series) -> int:
+        """The seq up to which a series was sent there, and is stored."""
+        return self._sent.stored.get(series, 0)
 
     def pull(self, wanted: Pull, line: Peer) -> bool:
         """The neighbour requests events from a position on; returns whether it missed some that are gone.
@@ -152,7 +174,8 @@ class OutgoingFlow:
             self._cursor = journal.start if wanted.position >= 0 else max(self._first, journal.start)
         self._sent.resume(wanted.position if is_known else -1, self._cursor)
         self._passed = dict(self._sent.stored)
-        self._told = self.pulled = self._cursor
+        self._told = self.pulled = self._front = self._cursor
+        self._missed.tell_again(self._name)
         # Events before its position may not have been meant for it at that time, and be now: see `look_back`.
         self._since = min(self._first, self._cursor)
         if wanted.position < 0:
@@ -193,8 +216,29 @@ class OutgoingFlow:
             except Gone:
                 self._cursor = journal.start
                 continue
+            self._tell_missed(line)
             self._send(run, line)
             self._cursor = run.next_position
+            self._front = max(self._front, self._cursor)
+        if line is not None and self._cursor >= 0:
+            self._tell_missed(line)
+
+    def _tell_missed(self, line: Peer) -> None:
+        """Tell the neighbour which events will not come, after those before them."""
+        due = self._missed.due(self._name, self._cursor)
+        if due is not None:
+            number, losses = due
+            origins = self._new_origins({one.source for one in losses})
+            self._emit(SendOnLine(line, Carry(0, self._cursor, origins, losses, number)))
+
+    def _new_origins(self, sources: set[bytes]) -> list[tuple[bytes, str]]:
+        """The nodes on which these sources are published, as far as the neighbour was not told."""
+        found: list[tuple[bytes, str]] = []
+        for source in sorted(sources - self._origins_told):
+            if (origin := self._table.origins.told(source)) is not None:
+                self._origins_told.add(source)
+                found.append((source, origin))
+        return found
 
     def _send(self, run: Run, line: Peer) -> None:
         pieces: list[Buffer] = []
@@ -204,10 +248,8 @@ class OutgoingFlow:
                 low = index if low < 0 else low
                 source = entry.head.source
                 stops[entry.head.topic, source] = entry.head.stop
-                origin = None if source in self._origins_told else self._table.origins.told(source)
-                if origin is not None:
-                    self._origins_told.add(source)
-                    origins.append((source, origin))
+                if source not in self._origins_told:
+                    origins += self._new_origins({source})
                 continue
             if low >= 0:
                 pieces.append(run.cut(low, index))
@@ -240,6 +282,8 @@ class ReceivedPart(msgspec.Struct, eq=False):
     """How many of its batches are not durable here."""
     is_whole: bool = False
     """Whether all of it has arrived."""
+    missed: list[Carry] = []
+    """What is lost after it."""
 
 
 class IncomingFlow:
@@ -249,6 +293,8 @@ class IncomingFlow:
         self._parts: deque[ReceivedPart] = deque()
         self._part_of: dict[Batch, ReceivedPart] = {}
         """While the batch is not durable."""
+        self._missed: list[Carry] = []
+        """What may be recorded as lost: everything before is durable."""
         self.is_open = False
         """Whether its events can be stored."""
         self.events = 0
@@ -260,6 +306,7 @@ class IncomingFlow:
 
     def pulled(self) -> None:
         """Events are requested anew: what was on its way is sent again."""
+        self._missed.clear()
         self._parts.clear()
         self._part_of.clear()
 
@@ -275,6 +322,18 @@ class IncomingFlow:
             self._part_of[batch] = part
         return self._advance()
 
+    def miss(self, carry: Carry) -> None:
+        """Events are lost that were meant to come after those that have arrived."""
+        if self._parts:
+            self._parts[-1].missed.append(carry)
+        else:
+            self._missed.append(carry)
+
+    def take_missed(self) -> list[Carry]:
+        """The losses that may be recorded, each once."""
+        missed, self._missed = self._missed, []
+        return missed
+
     def stored(self, batch: Batch) -> int:
         """A batch is durable; returns the position to acknowledge, or -1."""
         part = self._part_of.pop(batch, None)
@@ -286,5 +345,7 @@ class IncomingFlow:
     def _advance(self) -> int:
         position = -1
         while self._parts and self._parts[0].batches_open == 0 and self._parts[0].is_whole:
-            position = self._parts.popleft().position
+            part = self._parts.popleft()
+            position = part.position
+            self._missed += part.missed
         return position

@@ -181,14 +181,18 @@ class ForwardingTable:
             found = self._wanted[key] = self._find(name, series)
         return found
 
-    def _find(self, name: str, series: Series) -> bool:
+    def is_owed(self, name: str, series: Series) -> bool:
+        """Whether a neighbour gets a series from here, or will when it is linked again."""
+        return self._find(name, series, with_away=True)
+
+    def _find(self, name: str, series: Series, with_away: bool = False) -> bool:
         nodes = self._routes.destinations(series[0], "journal")
         if not nodes or self._distribution(series[0]) != "journal":
             return False
         origin = self.origins.of(series[1])
         if origin not in self._routes.known:  # after a restart: the events are here, whatever way they came
             origin = self._routes.name
-        return name in self._routes.children(origin, nodes, with_lost=True)
+        return name in self._routes.children(origin, nodes, with_lost=True, with_away=with_away)
 
     def came(self, series: Series, told: Collection[bytes]) -> None:
         """Events came over a link, with the origins of some sources."""

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from reknit.batch import Batch, Head
+from reknit.entries import Removed
 from reknit.frame import Buffer
 from reknit.outcome import Code
 from reknit.protocol.machine import Peer
+from reknit.wire.links import Missed
 from reknit.wire.messages import Message
 
 # -- inputs
@@ -40,6 +42,25 @@ class BatchStored(msgspec.Struct, frozen=True):
     """A batch from a neighbour is durable here; the peer is the neighbour's name."""
 
     batch: Batch
+
+
+class EventsRemoved(msgspec.Struct, frozen=True):
+    """Retention removed these events: the journal begins at `start` now."""
+
+    removed: Sequence[Removed]
+    start: int
+
+
+class EventsLost(msgspec.Struct, frozen=True):
+    """A neighbour told that these events are lost, which is new here: they can't be carried on."""
+
+    lost: Removed
+
+
+class LossesRecorded(msgspec.Struct, frozen=True):
+    """The losses that a neighbour told under this number are durable here; the peer is the neighbour's name."""
+
+    number: int
 
 
 # -- effects
@@ -94,6 +115,14 @@ class StoreBatches(msgspec.Struct, frozen=True):
     batches: list[Batch]
 
 
+class RecordLosses(msgspec.Struct, frozen=True):
+    """Record events of a neighbour as lost, and answer `LossesRecorded` when that is durable."""
+
+    name: str
+    number: int
+    losses: Sequence[Missed]
+
+
 class RequestForwarded(msgspec.Struct, frozen=True):
     """A batch of requests goes to another node, which answers them."""
 
@@ -125,6 +154,7 @@ Effect = (
     | Pass
     | OpenStore
     | StoreBatches
+    | RecordLosses
     | RequestForwarded
     | SaveLinks
     | ContinueSoon

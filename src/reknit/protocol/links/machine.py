@@ -12,12 +12,15 @@ A line is one connection. The first one to a neighbour counts, and another one t
     Forward, Carry     the next batches belong to it
     Frames             of a Forward -> anycast or streams; of a Carry -> StoreBatches
     BatchStored        -> Got, when everything up to a position is durable here
+    Carry with losses  -> RecordLosses, when everything before it is durable here
+    LossesRecorded     -> Got with their number
     Pull, Got          -> Carry, as far as the window allows
     Returned, Recorded, Piece, Room, Abort   -> anycast and streams
     from other parts: Interests, SubscriptionsChanged -> Announce to all; ForwardBatch -> Forward; ReturnOutcome ->
                       Returned; SendToNeighbour; SourceDeclared: the source is published here now;
                       SourceEntered: it came over a bridge
     MadeDurable, NextTurn          -> Carry of what is new
+    EventsRemoved, EventsLost      -> Carry of what neighbours will not get any more
 
 A message that is not valid dismisses its line. Messages of a line that was dismissed, or before its Link, are ignored.
 """
@@ -25,11 +28,12 @@ A message that is not valid dismisses its line. Messages of a line that was dism
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from reknit.batch import Batch
 from reknit.config import LinkSettings
+from reknit.entries import Removed
 from reknit.outcome import Code
 from reknit.protocol.anycast import inputs as anycast
 from reknit.protocol.links.checks import objection, unsound
@@ -41,12 +45,16 @@ from reknit.protocol.links.inputs import (
     CloseLine,
     DismissLine,
     Effect,
+    EventsLost,
+    EventsRemoved,
     LineBlocked,
     LineLost,
     LineOpened,
     LinkNote,
+    LossesRecorded,
     OpenStore,
     Pass,
+    RecordLosses,
     SaveLinks,
     SendFrames,
     SendOnLine,
@@ -55,6 +63,7 @@ from reknit.protocol.links.inputs import (
 )
 from reknit.protocol.links.lines import Line, Lines
 from reknit.protocol.links.memory import LinkMemory
+from reknit.protocol.links.missed_events import SERIES_FULL, MissedEvents
 from reknit.protocol.links.returns import Returns
 from reknit.protocol.machine import MadeDurable, NextTurn, Peer
 from reknit.protocol.routing import routes as routing
@@ -100,6 +109,7 @@ class LinkMachine:
         self.routes = routes
         self.table = table
         self._memory = memory
+        self._missed = MissedEvents(memory)
         self._journal = journal
         self._now_us = now_us
         self._began_us = now_us()
@@ -135,6 +145,12 @@ class LinkMachine:
                 self._store_opened(str(peer))
             case BatchStored(batch=batch):
                 self._acknowledge(str(peer), self.incoming[str(peer)].stored(batch))
+            case EventsRemoved(removed=removed, start=start):
+                self._removed(removed, start)
+            case EventsLost(lost=lost):
+                self._miss([lost], self._journal.end, self._linked_before(self._journal.end + 1))
+            case LossesRecorded(number=number):
+                self._recorded(str(peer), number)
             case routing.Interests():
                 self.routes.receive(message, self.routes.name, now)
             case routing.SubscriptionsChanged():
@@ -220,7 +236,9 @@ class LinkMachine:
             case Pull():
                 if self.outgoing[name].pull(message, line.id):
                     self._note(logging.ERROR, f"{name} missed events that retention has removed")
-            case Got(position=position):
+            case Got(position=position, number=number):
+                if number and self._missed.recorded(name, number):
+                    self._effects.append(SaveLinks(is_urgent=False))
                 self.outgoing[name].got(position)
             case _:
                 self._note(logging.DEBUG, f"ignored {message!r}")
@@ -256,6 +274,7 @@ class LinkMachine:
                 epoch=self._epoch,
                 journal=self._journal,
                 table=self.table,
+                missed=self._missed,
                 emit=lambda effect: self._effects.append(effect),
             )
         flow.up(self._first_position(name, line.hello.journal))
@@ -272,6 +291,7 @@ class LinkMachine:
         """
         start = self._journal.end
         if self._memory.is_replaced(name, journal, self._epoch):
+            self._missed.forget(name)
             start = self._position_since(
                 self.outgoing[name].lost_us if name in self.outgoing else self._began_us
             )
@@ -423,15 +443,59 @@ class LinkMachine:
             self._is_warned = True
             self._note(logging.WARNING, ORIGINS_FULL)
         told = {source for source, _ in carry.origins}
+        for lost in carry.missed:
+            self.table.came((lost.topic, lost.source), told)
         for batch in batches:
             self.table.came((batch.topic, batch.source), told)
             self.outgoing[name].came((batch.topic, batch.source), batch.stop)
+        if carry.missed:
+            flow.miss(carry)
         position = flow.take(carry.position, batches, is_last)
         if batches:
             self._effects.append(StoreBatches(name, batches))
         self._acknowledge(name, position)
 
+    # -- what can't be carried
+
+    def _linked_before(self, position: int) -> list[str]:
+        """The neighbours that get the events before a position of this journal, linked or not."""
+        first = self._memory.first.items()
+        return [name for name, (_, epoch, at) in first if epoch == self._epoch and at < position]
+
+    def _removed(self, removed: Sequence[Removed], start: int) -> None:
+        """Retention removed events. Those that a neighbour does not have yet will never come there."""
+        flows = {name: self.outgoing.get(name) for name in self._linked_before(start)}
+        self._miss(
+            removed, start, [name for name, flow in flows.items() if flow is None or flow.reached < start]
+        )
+
+    def _miss(self, gone: Sequence[Removed], position: int, names: Sequence[str]) -> None:
+        is_new = False
+        for name in names:
+            flow = self.outgoing.get(name)
+            for one in gone:
+                series = (one.topic, one.source)
+                first = max(one.start, flow.stored(series) if flow is not None else 0)
+                if first < one.stop and self.table.is_owed(name, series):
+                    is_new |= self._missed.note(name, Removed(*series, first, one.stop), position)
+        if is_new:
+            self._is_grown = True
+            self._effects.append(SaveLinks(is_urgent=True))
+        if self._missed.is_full:
+            self._missed.is_full = False
+            self._note(logging.ERROR, SERIES_FULL)
+
+    def _recorded(self, name: str, number: int) -> None:
+        """Losses that a neighbour told are durable here."""
+        line = self.lines.first(name)
+        if line is not None and line.hello is not None:
+            epoch, position = self._memory.position(name)
+            is_known = epoch == line.hello.journal
+            self._effects.append(SendOnLine(line.id, Got(max(position, 0) if is_known else 0, number)))
+
     def _acknowledge(self, name: str, position: int) -> None:
+        for carry in self.incoming[name].take_missed():
+            self._effects.append(RecordLosses(name, carry.number, carry.missed))
         line = self.lines.first(name)
         if position >= 0 and line is not None and line.hello is not None:
             is_urgent = self._memory.reached(name, line.hello.journal, position)

@@ -9,6 +9,15 @@ import msgspec
 from reknit.protocol.routing.known_node import RememberedNode
 
 
+class MissedSeries(msgspec.Struct):
+    """What a neighbour misses, until it has recorded that."""
+
+    position: int = 0
+    """It is told of them after everything before this position."""
+    ranges: dict[str, dict[str, list[tuple[int, int]]]] = {}
+    """By topic and source (as hex): half-open ranges of seqs."""
+
+
 class LinkMemory(msgspec.Struct):
     """The content of `links.json`. All but `added` is changed by the link machine only."""
 
@@ -20,6 +29,8 @@ class LinkMemory(msgspec.Struct):
     """By source, as hex: the node on which it is published."""
     followed: dict[str, int] = {}
     """By pattern that readers of this journal follow: the position here from which on they do."""
+    missed: dict[str, MissedSeries] = {}
+    """By neighbour: events that were meant for it, and that retention removed before they were carried, for instance."""
     added: dict[str, int] = {}
     """Links that were added at run time, and their costs."""
     nodes: dict[str, RememberedNode] = {}

@@ -94,7 +94,8 @@ class Intake:
         """(number, peer, {source: stop}): acknowledged when everything up to the number is durable."""
         self._refused: deque[tuple[int, Send]] = deque()
         """(number, refusal): told when the dead letters up to the number are durable."""
-        self._number = 0
+        self._number = self._durable_number = 0
+        """The last number that was given to a writer, and the last one that is durable."""
         self.stopped = ""
         """Why no events are taken for now; empty while they are."""
         self._withheld = Withholding()
@@ -125,9 +126,18 @@ class Intake:
         return self._positions.expected(source)
 
     def skip(self, source: bytes, seq: int) -> None:
-        """The missing events of a source before `seq` will never arrive: continue at `seq`."""
-        self._positions.skip_to(source, seq)
+        """The missing events of a source before `seq` will never arrive: continue at `seq`.
+
+        Somebody may still bring them, such as a link that was slower than the peer of which they were refused. They
+        are acknowledged then, once the record that they are lost is durable: else it would wait for ever.
+        """
         self._expecting.forget_source(source)
+        if not self._positions.skip_to(source, seq):
+            return
+        if self._number <= self._durable_number:
+            self._positions.made_durable(source, seq)
+        else:
+            self._unacked.append((self._number, JOURNAL, {source: seq}))
 
     def appended_here(self, number: int, stops: dict[bytes, int]) -> None:
         """The node itself appended events, before these seqs by source; durable with the number."""
@@ -342,6 +352,7 @@ class Intake:
             self.effects.append(told)
 
     def _acknowledge(self, number: int) -> None:
+        self._durable_number = max(self._durable_number, number)
         while self._refused and self._refused[0][0] <= number:
             self.effects.append(self._refused.popleft()[1])
         acks: dict[tuple[Peer, bytes], int] = {}

@@ -61,10 +61,12 @@ class SourcePositions:
         """A source's first events were taken."""
         self._begins.pop(source, None)
 
-    def skip_to(self, source: bytes, seq: int) -> None:
-        """Events before `seq` will never arrive."""
-        if seq > self.expected(source):
-            self.next_seqs[source] = seq
+    def skip_to(self, source: bytes, seq: int) -> bool:
+        """Events before `seq` will never arrive. Returns whether some of them were expected."""
+        if seq <= self.expected(source):
+            return False
+        self.next_seqs[source] = seq
+        return True
 
     def made_durable(self, source: bytes, stop: int) -> int:
         """Everything before `stop` is durable; returns the last durable seq."""

@@ -1,19 +1,23 @@
 """Events that never reached this node, because nobody had them: recorded, and reported to every durable subscriber once.
 
-A relay or a gateway that meets such a range continues after it. Subscribers without a name notice the gap themselves,
-and may know a cache that has it. This node is responsible for durable subscribers: it owes them the range, which ends as
+A relay or a gateway that meets such a range continues after it. Subscribers without a name notice the gap themselves if
+a later event comes, and may know a cache that has it. There may be none, so they are told. This node is responsible for
+durable subscribers: it owes them the range, which ends as
 lost when it is reported, at once or when the subscriber is connected again. On topics whose events go to one subscriber
 each, nobody in particular waits for the range, so it ends as lost at once.
 
     NeverArrives    new to the ledger: AppendRecord(Skipped), LossNoted, and a report to each durable subscriber that is
                     connected and owed it. In any case: SkipSource
-    Subscribe       the durable subscription gets its reports when it is open
+    AllDispatched   everything before the losses was dispatched: Send(Lost) to each subscriber without a name that has
+                    got all of it
+    Subscribe       a durable subscription gets its reports when it is open, one without a name those since its position
     Opened          subscriptions were opened: their reports, each as Send(Lost) and AppendRecord(Outcomes)
     PeerLeft        the subscriptions that it requested are not waited for
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final, assert_never
 
@@ -29,6 +33,8 @@ from reknit.wire.messages import Lost, Subscribe
 
 TEXT: Final = "nobody has it any more"
 REASON: Final = Reason.RETENTION
+RECENT_MAX: Final = 4096
+"""So many losses are remembered for subscribers without a name that are away."""
 
 
 class NeverArrives(msgspec.Struct, frozen=True):
@@ -42,6 +48,10 @@ class NeverArrives(msgspec.Struct, frozen=True):
 
 class Opened(msgspec.Struct, frozen=True):
     """Subscriptions may have been opened since they were requested."""
+
+
+class AllDispatched(msgspec.Struct, frozen=True):
+    """Everything that was stored before is durable, and was given to the subscribers."""
 
 
 class SkipSource(msgspec.Struct, frozen=True):
@@ -60,7 +70,7 @@ class LossNoted(msgspec.Struct, frozen=True):
     text: str
 
 
-Input = NeverArrives | Subscribe | Opened | PeerLeft
+Input = NeverArrives | Subscribe | Opened | AllDispatched | PeerLeft
 Effect = AppendRecord | Send | SkipSource | LossNoted
 
 
@@ -73,14 +83,21 @@ class LossReports:
         subscriptions: SubscriptionViews,
         next_number: Callable[[], int],
         zero_us: int = 0,
+        position: Callable[[], int] = lambda: 0,
     ) -> None:
         self._ledger = ledger
         self._subscriptions = subscriptions
         self._next_number = next_number
         self._zero_us = zero_us
+        self._position = position
+        """Where the journal ends now, with what is on its way to the disk."""
+        self._recent: deque[tuple[int, NeverArrives]] = deque(maxlen=RECENT_MAX)
+        """The last losses, and the positions of the journal at which they were found out."""
         self._time_us = zero_us
         self._opening: dict[tuple[Peer, int], None] = {}
         """Durable subscriptions that were requested and are not open."""
+        self._unnamed: dict[tuple[Peer, int], list[NeverArrives]] = {}
+        """By subscription without a name: the losses that it is not told yet."""
         self.effects: list[Effect] = []
         """What `take_effects` returns next."""
 
@@ -89,19 +106,29 @@ class LossReports:
         """Whether `Opened` would have an effect."""
         return bool(self._opening) and any(key in self._subscriptions for key in self._opening)
 
+    @property
+    def has_untold(self) -> bool:
+        """Whether `AllDispatched` may have an effect."""
+        return bool(self._unnamed)
+
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """About events that are lost, or from a subscriber."""
         self._time_us = self._zero_us + int(now * 1e6)
         match message:
             case NeverArrives():
                 self._skip(message)
-            case Subscribe(account=name, sub=sub):
+            case Subscribe(account=name, sub=sub, start=start):
                 if name and self._ledger.skipped:
                     self._opening[peer, sub] = None
+                elif not name and start.position is not None:
+                    self._came_back(peer, sub, start.position)
             case Opened():
                 self._report_opened()
+            case AllDispatched():
+                self._tell_unnamed()
             case PeerLeft():
                 self._opening = {key: None for key in self._opening if key[0] != peer}
+                self._unnamed = {key: losses for key, losses in self._unnamed.items() if key[0] != peer}
             case _:
                 assert_never(message)
 
@@ -110,6 +137,7 @@ class LossReports:
         fresh = self._ledger.skip(*series, start, stop)
         if fresh:
             self.effects.append(LossNoted(series, start, stop, lost.text))
+        self._recent.extend((self._position(), NeverArrives(series, *part)) for part in fresh)
         for low, high in fresh:
             self._store(Skipped(*series, low, high, lost.text, self._time_us))
         self.effects.append(SkipSource(series[1], stop))
@@ -122,6 +150,25 @@ class LossReports:
             if account is not None:
                 parts = [part for bounds in fresh for part in account.open_within(series, *bounds)]
                 self._report(subscription, [(series, *part) for part in parts])
+            elif not subscription.is_durable:
+                untold = self._unnamed.setdefault((subscription.peer, subscription.sub), [])
+                untold += [NeverArrives(series, *part) for part in fresh]
+
+    def _came_back(self, peer: Peer, sub: int, position: int) -> None:
+        """A subscriber without a name resumes: losses that were found out meanwhile are told when it has caught up."""
+        if missed := [one for at, one in self._recent if at >= position]:
+            self._unnamed[peer, sub] = missed
+
+    def _tell_unnamed(self) -> None:
+        """Tell subscribers without a name, after the events before: to them, a loss ends everything before it."""
+        for key in list(self._unnamed):
+            if key not in self._subscriptions:
+                del self._unnamed[key]
+            elif (subscription := self._subscriptions[key]).is_live:
+                for one in self._unnamed.pop(key):
+                    if subscription.pattern.matches(one.series[0]):
+                        lost = Lost(subscription.sub, *one.series, one.start, one.stop, str(REASON))
+                        self.effects.append(Send(subscription.peer, lost))
 
     def _report_opened(self) -> None:
         for key in [key for key in self._opening if key in self._subscriptions]:

@@ -136,10 +136,13 @@ class Routes:
         names, self._changed_nodes = self._changed_nodes, set()
         return {name: self.known[name].memory() if name in self.known else None for name in sorted(names)}
 
-    def children(self, origin: str, nodes: Iterable[str], with_lost: bool = False) -> dict[str, list[str]]:
+    def children(
+        self, origin: str, nodes: Iterable[str], with_lost: bool = False, with_away: bool = False
+    ) -> dict[str, list[str]]:
         """The neighbours that get events published on `origin` from here, and for which of these nodes.
 
-        With `with_lost`, events for a node that can't be reached go as far as possible along its last route.
+        With `with_lost`, events for a node that can't be reached go as far as possible along its last route; with
+        `with_away`, that may lead over a neighbour which is not linked now.
         """
         live = self.reachable(start=origin)
         found: dict[str, list[str]] = {}
@@ -148,7 +151,7 @@ class Routes:
             at = node
             while at in tree and tree[at].before != self.name:
                 at = tree[at].before
-            if at in tree and at in self._links:
+            if at in tree and (at in self._links or with_away):
                 found.setdefault(at, []).append(node)
         return found
 

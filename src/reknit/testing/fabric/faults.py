@@ -68,6 +68,11 @@ class Faults:
             if not program.host.is_alive:
                 program.start()
 
+    def over_at(self) -> float:
+        """When the last effect of a fault ends: a disk that stalled in a start may keep its host busy for a while."""
+        lives = (host.life for host in self._hosts())
+        return max([self._scene.fabric.loop.now, *(life.frozen_to for life in lives if life is not None)])
+
     async def _repeat(self, rate: float, fault: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(self._rng.expovariate(rate))

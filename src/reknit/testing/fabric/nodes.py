@@ -29,6 +29,8 @@ class FabricNode:
         self.node: Node
         self.is_up = False
         self.starts = 0
+        self.ends: list[float] = []
+        """When it stopped or crashed."""
         self._on_start: list[Callable[[], None]] = []
 
     def configure(self, config: Config) -> None:
@@ -68,16 +70,20 @@ class FabricNode:
 
     async def stop(self) -> None:
         """Stop in order, as a service manager would ask it to."""
-        self.is_up = False
+        self._ended()
         assert self.host.life is not None
         await self.host.life.create_task(self.node.stop())
 
     def crash(self, *, is_power_lost: bool) -> None:
         """End at once, as by kill -9 or a power cut."""
-        self.is_up = False
+        self._ended()
         self.host.crash(is_power_lost=is_power_lost)
         self._network.crashed(self.host)
         self.release()
+
+    def _ended(self) -> None:
+        self.is_up = False
+        self.ends.append(self.host.loop.now)
 
     def release(self) -> None:
         """Let go of what the system would have taken back: descriptors, maps and locks."""

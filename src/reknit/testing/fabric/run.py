@@ -129,7 +129,7 @@ class FabricSimulation:
             await self._watch(self.plan.run_s)
             self.scene.calm_down()
             await faults.stop()
-            self.scene.calm_at = self.fabric.loop.now
+            self.scene.calm_at = faults.over_at()
             if not await self._rest():
                 self.scene.record.blame(f"the fabric was not at rest after {REST_S:.0f} s: {self._busy()}")
         except Exception as error:

@@ -14,6 +14,22 @@ ROUTES: Final = "reknit.protocol.routing.routes"
 
 MUTANTS: Final = (
     Mutant(
+        name="removed-events-are-not-told",
+        module=MACHINE,
+        old="                if first < one.stop and self.table.is_owed(name, series):",
+        new="                if first < 0 and self.table.is_owed(name, series):",
+        breaks="a neighbour is told of events that retention removed before they were carried",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="losses-are-not-told-again",
+        module=FLOWS,
+        old="        self._missed.tell_again(self._name)\n",
+        new="",
+        breaks="a neighbour is told of losses until it has recorded them",
+        simulation="fabric",
+    ),
+    Mutant(
         name="link-acknowledges-before-the-sync",
         module=FLOWS,
         old="        part.batches_open += len(batches)",

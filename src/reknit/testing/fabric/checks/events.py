@@ -100,7 +100,10 @@ def nothing_is_lost(scene: Scene) -> Iterator[str]:
 
 
 def outcomes_are_true(scene: Scene) -> Iterator[str]:
-    """A sender is told ACCEPTED if a worker accepted its event, and RELEASED or REJECTED only if none did."""
+    """A sender is told ACCEPTED if a worker accepted its event, and RELEASED or REJECTED only if none did.
+
+    If a node ends in between, an acceptance that was not confirmed is undone. The event comes again.
+    """
     workers = [seen for seen in scene.record.seen.values() if seen.pattern.startswith("jobs/")]
     for sent in scene.record.sent.values():
         if not sent.result:
@@ -108,10 +111,18 @@ def outcomes_are_true(scene: Scene) -> Iterator[str]:
         accepted = sum(seen.accepted.get(sent.payload, 0) for seen in workers)
         if sent.result == "ACCEPTED" and not accepted:
             yield f"{sent.payload!r} was said to be accepted, and nobody accepted it"
-        if sent.result in ("RELEASED", "REJECTED") and accepted and not scene.replaced:
+        is_false = sent.result == "RELEASED" or (
+            sent.result == "REJECTED" and not _has_node_ended(scene, sent)
+        )
+        if is_false and accepted and not scene.replaced:
             yield f"{sent.payload!r} was said to be {sent.result}, and a worker accepted it"
         if sent.result == "REJECTED" and not any(sent.payload in seen.rejected for seen in workers):
             yield f"{sent.payload!r} was said to be rejected, and nobody rejected it"
+
+
+def _has_node_ended(scene: Scene, sent: Sent) -> bool:
+    """Whether a node stopped or crashed between the publication of an event and its outcome."""
+    return any(sent.put_at < at <= sent.ended_at for node in scene.fabric.nodes.values() for at in node.ends)
 
 
 def one_answer_per_request(scene: Scene) -> Iterator[str]:

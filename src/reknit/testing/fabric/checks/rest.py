@@ -43,7 +43,7 @@ def _left(name: str, root: object, paths: tuple[str, ...]) -> Iterator[str]:
 def routes_converge(scene: Scene) -> Iterator[str]:
     """Every node reaches every other one soon after the faults are over."""
     took_s = scene.linked_at - scene.calm_at
-    if took_s > CONVERGE_S + scene.plan.freeze_s_max:
+    if took_s > CONVERGE_S:
         yield f"after {took_s:.1f} s the nodes reached each other again"
 
 

@@ -24,6 +24,7 @@ from reknit.wire.messages import (
     DispositionRow,
     Held,
     Hello,
+    Holding,
     Message,
     Ping,
     Pong,
@@ -63,7 +64,10 @@ def tcp_messages(rng: Random) -> list[bytes]:
         Ack(source, 4),
         Subscribe(sub, "evil/**", name, Start(history=rng.random() < 0.5), 1000, held),
         Subscribe(sub, "plant/**", "", Start(history=True), 1 << 20),
-        Credit(sub, 1 << 20),
+        Subscribe(sub, "evil/**", "", Start(), 1000, held, queue=f"evil {rng.randrange(3)}", process=source),
+        Subscribe(sub, "evil/**", name, Start(history=True, count=2, age_s=9.0), 1000, held, process=source),
+        Credit(sub, 1 << 20, rng.random() < 0.5),
+        Holding(sub, held),
         Settle(sub, 1, [row], [Rejection(batch, 3, "no", 1)] if rng.random() < 0.3 else []),
         Unsubscribe(sub, rng.random() < 0.5),
         Want(source, TOPIC, True, 1, 0),
@@ -130,7 +134,8 @@ def http_requests(rng: Random) -> list[bytes]:
         (b"kn_to=/evil/x;kn_payload=hi", b"do_method=batch&kn_batch=kn_to%3D%2Fevil%2Fx", b"%zz=%f")
     )
     event = b'{"specversion":"1.0","id":"1","source":"up://evil/10/1/8001","type":"up-pub.v1","data":1}'
-    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ZXZpbA==\r\n"
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    upgrade += b"Sec-WebSocket-Key: ZXZpbGV2aWxldmlsZXZpbA==\r\n"
     ask = [
         _get(b"/"),
         _get(b"/kn?do_method=whoami"),

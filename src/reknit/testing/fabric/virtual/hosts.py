@@ -151,6 +151,11 @@ class Life(Environment):
             self.is_running = False
             self._loop.call_at(self._frozen_to, self._thaw, context=Context())
 
+    @property
+    def frozen_to(self) -> float:
+        """When it runs again, or ran again last."""
+        return self._frozen_to
+
     def stall(self, seconds: float) -> None:
         """The running callback waits for the disk, and so does everything else."""
         if not VirtualWorker.is_working and self.is_alive:
