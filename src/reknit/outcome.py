@@ -52,8 +52,8 @@ _NAMES = {int(code): code.name for code in Code}
 class Outcome(IntEnum):
     """The outcome of one attempt, as a subscriber or a path reports it.
 
-    >>> Outcome.RELEASED.is_final, Outcome.RELEASED.counts
-    (False, False)
+    >>> print(Outcome.ACCEPTED, f"{Outcome.RELEASED:>9}", Outcome.RELEASED.is_final, Outcome.RELEASED.counts)
+    ACCEPTED  RELEASED False False
     """
 
     ACCEPTED = 1
@@ -72,6 +72,12 @@ class Outcome(IntEnum):
     """The lease ran out; counts as a failed attempt. Only a node reports this, never a subscriber."""
     CRASHED = 8
     """The subscriber's process ended while it had only this event. Only a node reports this; it is counted apart."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, form: str) -> str:
+        return format(self.name, form)
 
     @property
     def is_final(self) -> bool:

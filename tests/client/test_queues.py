@@ -264,3 +264,35 @@ def test_events_that_a_member_has_not_seen_go_back_with_its_connection() -> None
         assert seen == [(b"0", 2), (b"1", 2)]
 
     run_simulated(program)
+
+
+def test_members_say_the_order_of_their_queue_and_say_the_same() -> None:
+    async def program(url: str) -> None:
+        async with (
+            connect(url) as one,
+            connect(url) as two,
+            one.subscribe("jobs/**", queue="workers", order="key", auto_accept=False) as events,
+        ):
+            with pytest.raises(Refused, match="order='key', and this member asks for order=''"):
+                async with two.subscribe("jobs/**", queue="workers"):
+                    pass
+            async with two.subscribe("jobs/**", queue="workers", order="key", auto_accept=False) as others:
+                await one.publisher("jobs/a").publish_many([b"1", b"2", b"3"], ["x", "y", "x"])
+                first, second = await anext(aiter(events)), await anext(aiter(others))
+                assert {first.payload, second.payload} == {b"1", b"2"}
+                await first.accept()
+                await second.accept()
+                whose = events if first.payload == b"1" else others
+                assert (await anext(aiter(whose))).payload == b"3", "a key stays with its member"
+
+    with node() as url:
+        run(program(url))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [({"order": "key"}, "only a queue has one"), ({"queue": "w", "order": "name"}, "'key' or 'source'")],
+)
+def test_invalid_order_is_refused_before_it_is_sent(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(LocalError, match=why):
+        connect("tcp://127.0.0.1:1").subscribe("jobs/**", **options)

@@ -12,7 +12,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from reknit.cli import audit, backup, config, journal, ledger, link, owners, route, token, topic, trail
+from reknit.cli import (
+    audit,
+    backup,
+    config,
+    journal,
+    ledger,
+    link,
+    owners,
+    queues,
+    route,
+    token,
+    topic,
+    trail,
+)
 from reknit.cli.dead_letters import commands as dead_letters
 from reknit.cli.demo import command as demo
 from reknit.cli.events import pub, sub
@@ -82,6 +95,7 @@ app.command("serve")(rpc.serve)
 app.command("status")(status.status)
 app.command("ledger")(ledger.ledger)
 app.command("demo")(demo.demo)
+app.command("queues")(queues.queues)
 app.command("trail")(trail.trail)
 app.command("audit")(audit.audit)
 app.command("backup")(backup.backup)

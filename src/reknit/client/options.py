@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypedDict, get_args
 
 import msgspec
 
@@ -14,11 +15,25 @@ from reknit.batch import PRIORITY_DEFAULT
 from reknit.checkpoint import Checkpoint
 from reknit.config import MulticastSettings
 from reknit.errors import LocalError
-from reknit.fields import QueueName
+from reknit.fields import QueueName, QueueOrder
 from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.protocol.subscribe.subscriber import LossReport
 
 OnLost = Callable[[LossReport], None]
+
+
+class PublisherKeywords(TypedDict, total=False):
+    """The keywords of `Session.publisher` that do not decide what publishing gives."""
+
+    wait: bool
+    ttl_ms: int
+    priority: int
+    source: bytes | None
+    cache: bool
+    history: int | None
+    heartbeat_s: float | None
+    is_heartbeat_periodic: bool
+    stored_by: int
 
 
 class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +57,7 @@ class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str = ""
     queue: str = ""
+    order: QueueOrder = ""
     history: bool | int | float | timedelta = False
     start: Checkpoint | None = None
     auto_accept: bool = True
@@ -62,6 +78,12 @@ def check_queue(options: SubscribeOptions) -> None:
     ...
     reknit.errors.LocalError: Invalid queue 'my workers': it may have letters, digits and _ . : @ - , up to 255 of them.
     """
+    if not options.queue:
+        raise LocalError(f"Invalid order {options.order!r}: only a queue has one. Say queue=…, too.")
+    if options.order not in get_args(QueueOrder):
+        raise LocalError(
+            f"Invalid order {options.order!r} of queue {options.queue!r}: it is 'key' or 'source'."
+        )
     try:
         msgspec.convert(options.queue, QueueName)
     except msgspec.ValidationError:

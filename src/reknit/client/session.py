@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 from reknit import environment
 from reknit.address import Address
@@ -16,7 +16,14 @@ from reknit.client.group.group import Group, topic_of, transport_of
 from reknit.client.group.journal import GroupJournal
 from reknit.client.group.keys import GroupKeys
 from reknit.client.message_router import MessageRouter
-from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions, check_queue
+from reknit.client.options import (
+    GroupOptions,
+    OnLost,
+    PublisherKeywords,
+    PublisherOptions,
+    SubscribeOptions,
+    check_queue,
+)
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.publish.publisher import Publisher
 from reknit.client.recovery.subscription_recovery import RecoveryAccess
@@ -29,6 +36,7 @@ from reknit.connection.ledger_pages import read_ledger
 from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed
+from reknit.fields import QueueOrder
 from reknit.frame import Buffer
 from reknit.lineage import lasting_source
 from reknit.protocol.multicast.settings import GroupSettings
@@ -100,6 +108,36 @@ class Session:
         return self.connection.is_up
 
     # -- publishing
+
+    @overload
+    def publisher(
+        self,
+        topic: str,
+        *,
+        outcome: Literal[True],
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> OutcomePublisher: ...
+
+    @overload
+    def publisher(
+        self,
+        topic: str,
+        *,
+        resend_released: Literal[True],
+        outcome: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> OutcomePublisher: ...
+
+    @overload
+    def publisher(
+        self,
+        topic: str,
+        *,
+        outcome: bool = False,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> Publisher: ...
 
     def publisher(
         self,
@@ -241,6 +279,7 @@ class Session:
         *,
         name: str = "",
         queue: str = "",
+        order: QueueOrder = "",
         history: bool | int | float | timedelta = False,
         start: Checkpoint | None = None,
         auto_accept: bool = True,
@@ -262,7 +301,8 @@ class Session:
         With a `queue`, programs share the events: each event goes to one of those that subscribe with this queue and
         have room, and to another one if that one leaves, hangs past its lease, releases or fails it. A queue is durable
         as a named subscription is: where it starts is said by its first member. It lives on the node that its members
-        connect to. On a topic with `order = "key"`, the events of a key are with one member at a time.
+        connect to. With `order="key"`, the events of a key are with one member at a time, in order, and with
+        `order="source"` those of a source; without, the rules of the topics hold. All members say the same.
 
         Without a name, missing events are recovered from the node and the caches that it knows, then from `caches`,
         which are further nodes, nearest first. Events that no cache has are lost, and `on_lost` is called. With
@@ -277,6 +317,7 @@ class Session:
         options = SubscribeOptions(
             name=name,
             queue=queue,
+            order=order,
             history=history,
             start=start,
             auto_accept=auto_accept,
@@ -293,7 +334,7 @@ class Session:
     def make_subscription(self, pattern: str, options: SubscribeOptions) -> Subscription:
         """As `subscribe`, with its keywords as one value."""
         Pattern(pattern)
-        if options.queue:
+        if options.queue or options.order:
             check_queue(options)
         self._count += 1
         return Subscription(self.router, self._access, sub=self._count, pattern=pattern, options=options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from reknit.config.addresses import check_urls
 from reknit.config.settings import Section, setting
@@ -49,3 +49,10 @@ class RecoverySettings(Section):
     zenoh_listen: tuple[str, ...] = setting((), "Zenoh endpoints to listen on, such as tcp/127.0.0.1:7447")
     zenoh_connect: tuple[str, ...] = setting((), "Zenoh endpoints to connect to")
     zenoh_pattern: Pattern = setting(Pattern("**"), "the topics that are exchanged with Zenoh")  # noqa: RUF009
+    zenoh_mode: Literal["client", "peer", "router"] = setting(
+        "peer", "as what the node joins a Zenoh network: client, peer or router"
+    )
+    zenoh_gossip: bool = setting(False, "whether Zenoh peers behind a router find each other")
+    zenoh_heartbeat_s: float = setting(
+        1.0, "how often Zenoh subscribers are told the last number of each source; 0: never"
+    )

@@ -54,6 +54,12 @@ class LinkedNodes(Protocol):
     def followed_since(self, patterns: Iterable[str]) -> int | None:
         """The position from which on these topics came here without a break; None if they do not."""
 
+    def knows(self, node: str) -> bool:
+        """Whether a node is or was linked with this one, directly or over others: its events come over links."""
+
+    def origin(self, source: bytes) -> str:
+        """The node on which a source is published, as far as is known."""
+
 
 class GatewayNode(Handler, Protocol):
     """A node as its gateways see it. Connections within the process may be opened to it."""

@@ -21,6 +21,7 @@ from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.access_review import AccessReview
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
+from reknit.node.admin.queue_figures import QueueFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
@@ -254,6 +255,7 @@ class Node:
             config=config,
             core=core,
             figures=self.figures,
+            queues=QueueFigures(core, self.peers, self.held_by, self.anycast.machine.paths),
             links=LinkAdmin(self.links, cost=config.links.cost, unsettled=self.anycast.unsettled),
             anycast=self.anycast,
             bridges=self.bridges,

@@ -16,6 +16,7 @@ from reknit.fields import (
     OutcomeNumber,
     Position,
     QueueName,
+    QueueOrder,
     Seconds,
     Seq,
     SeriesRange,
@@ -188,10 +189,14 @@ class Subscribe(Message, frozen=True, tag=12):
     """The queue of which the subscriber is a member: each of its events goes to one member. It excludes a name."""
     process: ProcessId = b""
     """Names the process of the subscriber, while that runs; empty: events may be held for others."""
+    order: QueueOrder = ""
+    """What the queue keeps in order: each source, or the events of a key. All members say the same."""
 
     def __post_init__(self) -> None:
         if self.queue and (self.name or self.is_cache):
             raise ValueError("a member of a queue has no name of its own, and is no cache")
+        if self.order and not self.queue:
+            raise ValueError("only a queue has an order of its own")
 
     @property
     def account(self) -> str:

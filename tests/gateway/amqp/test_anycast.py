@@ -114,6 +114,13 @@ def test_modified_brings_its_fields_back(client: Client, react: str, fields: tup
     assert sent.modified == fields
 
 
+def test_receiver_is_called_by_its_container_and_link(node: Node) -> None:
+    with Client(url_of(node), container_id="shop/7") as client:
+        client.receiver("balanced/a", "hold", name="in")
+        [path] = node.anycast.status()["paths"]
+        assert path["path"] == "amqp/shop%2F7/in"
+
+
 def test_message_sent_settled_goes_on_to_who_takes_it_and_is_counted_when_nobody_does(
     node: Node, client: Client
 ) -> None:

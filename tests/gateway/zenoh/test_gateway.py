@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,86 +16,16 @@ zenoh = pytest.importorskip("zenoh")
 
 from reknit.client.session import Session  # noqa: E402
 from reknit.config import SecuritySettings  # noqa: E402
-from reknit.gateway.zenoh.gateway import ZenohGateway  # noqa: E402
 from reknit.gateway.zenoh.samples import is_from_zenoh  # noqa: E402
-from reknit.gateway.zenoh.session import zenoh_config  # noqa: E402
-from reknit.gateway.zenoh.threads import call, leave  # noqa: E402
+from reknit.gateway.zenoh.threads import call  # noqa: E402
 from reknit.node.node import Node  # noqa: E402
 from reknit.processes.process import free_port  # noqa: E402
 from reknit.server import build_node  # noqa: E402
+from tests.gateway.zenoh.network import BLOCK, KEY, Peer, Received, gateway, joined  # noqa: E402
 from tests.node.fabric import Told, client, config, numbers, run, take, until  # noqa: E402
 from tests.tokens import write_tokens  # noqa: E402
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
-
-KEY = "plant/temp"
-BLOCK = zenoh.CongestionControl.BLOCK
-
-
-class Peer:
-    """A Zenoh session. Every call has a time limit, and everything is undeclared before it closes."""
-
-    def __init__(self, listen: list[str], connect: list[str]) -> None:
-        self._config = zenoh_config(listen, connect)
-        self._config.insert_json5("timestamping/enabled", "true")
-        self._declared: list[Any] = []
-        self.session: Any = None
-
-    async def __aenter__(self) -> Peer:
-        self.session = await call(zenoh.open, self._config)
-        return self
-
-    async def __aexit__(self, *args: object) -> None:
-        await call(leave, self.session, self._declared)
-
-    async def declare(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        made = await call(function, *args, **options)
-        self._declared.append(made)
-        return made
-
-    async def publisher(self, key: str = KEY) -> Any:
-        return await self.declare(self.session.declare_publisher, key, congestion_control=BLOCK)
-
-    async def subscriber(self, pattern: str, received: Callable[[Any], None]) -> Any:
-        return await self.declare(self.session.declare_subscriber, pattern, received)
-
-    async def advanced(self, samples: int) -> Any:
-        return await self.declare(
-            zenoh.ext.declare_advanced_publisher,
-            self.session,
-            KEY,
-            congestion_control=BLOCK,
-            cache=zenoh.ext.CacheConfig(samples),
-            publisher_detection=True,
-            sample_miss_detection=zenoh.ext.MissDetectionConfig(),
-        )
-
-    async def reaches(self, node: Node) -> None:
-        """Return when samples reach the gateway. A canary shows it: a publisher's own status may block."""
-        before = gateway(node).taken
-        while gateway(node).taken == before:
-            await call(self.session.put, "canary/there", b"0")
-            await asyncio.sleep(0.02)
-
-    async def is_reached_by(self, session: Session) -> None:
-        """Return when events reach the subscribers that were declared here before."""
-        seen: list[object] = []
-        await self.subscriber("canary/back", seen.append)
-        while not seen:
-            await session.publish("canary/back", b"0")
-            await asyncio.sleep(0.02)
-
-
-@asynccontextmanager
-async def joined(**recovery: Any) -> AsyncIterator[tuple[Node, Session, Peer]]:
-    """A node in a Zenoh network, a session with it, and a Zenoh session."""
-    endpoint = f"tcp/127.0.0.1:{free_port()}"
-    async with (
-        build_node(config(zenoh_listen=(endpoint,), **recovery)) as node,
-        client(node) as session,
-        Peer([], [endpoint]) as peer,
-    ):
-        yield node, session, peer
 
 
 @asynccontextmanager
@@ -123,22 +53,6 @@ async def joining(samples: int, published: int = 0) -> AsyncIterator[tuple[Node,
             await call(publisher.put, b"%d" % number)
         async with build_node(config(zenoh_connect=(endpoint,))) as node, client(node) as session:
             yield node, session, publisher
-
-
-def gateway(node: Node) -> ZenohGateway:
-    return next(one for one in node.importers if isinstance(one, ZenohGateway))
-
-
-class Received:
-    """The samples that a Zenoh subscriber got."""
-
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.sns: list[int] = []
-
-    def __call__(self, sample: Any) -> None:
-        self.numbers.append(int(sample.payload.to_bytes()))
-        self.sns.append(sample.source_info.source_sn if sample.source_info is not None else -1)
 
 
 def test_a_plain_zenoh_publishers_samples_become_events() -> None:

@@ -437,7 +437,7 @@ def test_a_publisher_that_was_cut_off_hears_the_outcome_when_it_is_back(tmp_path
                 await until(lambda: session.is_connected)
                 held[1].accept()
                 assert await first is await second is Outcome.ACCEPTED
-                assert await outcome(session.publisher("plain/topic", outcome=True)) is Outcome.ACCEPTED  # type: ignore[arg-type]
+                assert await outcome(session.publisher("plain/topic", outcome=True)) is Outcome.ACCEPTED
 
     run(test)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from reknit.batch import Batch
 from reknit.config import TopicSettings
+from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.outcome import FinalOutcome, Outcome
 from reknit.protocol.dispatch.dispatcher import Dispatcher, Input
@@ -118,11 +119,12 @@ class Bench:
         pattern = Pattern(str(fields.pop("pattern", "plant/**")))
         is_cache = bool(fields.pop("is_cache", False))
         queue = str(fields.pop("queue", ""))
+        order: QueueOrder = fields.pop("order", "")  # type: ignore[assignment]
         process = bytes(str(fields.pop("process", "")), "ascii")
         now = float(str(fields.pop("now", 0.0)))
         held = list(held)  # type: ignore[call-overload]
         request = Subscribe(
-            1, pattern.text, name, Start(), int(str(credit)), held, is_cache, False, queue, process
+            1, pattern.text, name, Start(), int(str(credit)), held, is_cache, False, queue, process, order
         )
         published = self.journal.ledger.published
         since = {stream: seqs.last + 1 for stream, seqs in published.items()} if position != 0 else {}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from reknit.config import TopicSettings
 from reknit.entries import Removed
 from reknit.outcome import Code, FinalOutcome, Outcome
@@ -30,15 +34,16 @@ NAME = "queue/work"
 class QueueBench(Bench):
     """Members by letters: each is a peer with one subscription. It knows who holds what."""
 
-    def __init__(self, members: str = "ab", **rules: object) -> None:
+    def __init__(self, members: str = "ab", order: str = "", **rules: object) -> None:
         super().__init__(**rules)  # type: ignore[arg-type]
+        self.order = order
         self.said: list[Effect] = []
         self.numbers_of: dict[str, int] = {}
         for member in members:
             self.join(member)
 
     def join(self, member: str, **fields: object) -> dict[str, list[int]]:
-        return by_peer(self.subscribe(peer=member, queue="work", **fields))  # type: ignore[arg-type]
+        return by_peer(self.subscribe(peer=member, queue="work", order=self.order, **fields))  # type: ignore[arg-type]
 
     def get(self, first: int, count: int = 1, **fields: object) -> dict[str, list[int]]:
         return by_peer(self.publish(first, count, **fields))  # type: ignore[arg-type]
@@ -305,12 +310,19 @@ def test_member_that_lost_a_lease_gets_one_event_at_a_time_until_it_settles_some
 # -- order
 
 
-def ordered(members: str) -> QueueBench:
-    return QueueBench(members, topics=[TopicSettings(pattern=Pattern("plant/**"), order="key")])
+KEYS = (
+    {"order": "key"},
+    {"topics": [TopicSettings(pattern=Pattern("plant/**"), order="key")]},
+    {"order": "key", "topics": [TopicSettings(pattern=Pattern("plant/**"), order="source")]},
+)
+by_key = pytest.mark.parametrize(
+    "rules", KEYS, ids=["by its members", "by its topics", "by its members first"]
+)
 
 
-def test_key_is_with_one_member_at_a_time_and_other_keys_flow() -> None:
-    bench = ordered("ab")
+@by_key
+def test_key_is_with_one_member_at_a_time_and_other_keys_flow(rules: dict[str, Any]) -> None:
+    bench = QueueBench("ab", **rules)
     got = bench.get(1, 6, columns={"key": ["x", "x", "y", "x", "y", "z"]})
     at = {seq: member for member, found in got.items() for seq in found}
     assert set(at) == {1, 2, 3, 6}, "one unit of x and of y, and z"
@@ -318,8 +330,9 @@ def test_key_is_with_one_member_at_a_time_and_other_keys_flow() -> None:
     assert at[1] != at[3]
 
 
-def test_key_stays_with_its_member_and_moves_when_that_leaves() -> None:
-    bench = ordered("ab")
+@by_key
+def test_key_stays_with_its_member_and_moves_when_that_leaves(rules: dict[str, Any]) -> None:
+    bench = QueueBench("ab", **rules)
     bench.get(1, 4, columns={"key": ["x", "y", "x", "x"]})
     holder = "a"
     assert by_peer(bench.settle_as(holder, Outcome.ACCEPTED, 1)) == {"a": [3, 4]}
@@ -327,13 +340,36 @@ def test_key_stays_with_its_member_and_moves_when_that_leaves() -> None:
     assert by_peer(bench.tick(2.0)) == {"b": [3, 4]}
 
 
-def test_event_that_is_given_back_holds_up_its_key_only() -> None:
-    bench = ordered("ab")
+@by_key
+def test_event_that_is_given_back_holds_up_its_key_only(rules: dict[str, Any]) -> None:
+    bench = QueueBench("ab", **rules)
     bench.get(1, 4, columns={"key": ["x", "y", "x", "y"]})
     assert by_peer(bench.settle_as("a", Outcome.RELEASED, 1)) == {}
     assert by_peer(bench.settle_as("b", Outcome.ACCEPTED, 2)) == {"b": [4]}
     got = by_peer(bench.tick(2.0))
     assert got == {"a": [1]} or got == {"b": [1]}
+
+
+def test_source_is_with_one_member_at_a_time_if_its_members_say_so() -> None:
+    bench = QueueBench("ab", order="source")
+    assert bench.get(1, 1) == {"a": [1]}
+    assert bench.get(2, 2) == {}
+    assert bench.get(1, 1, source=b"o" * 16) == {"b": [1]}
+    assert by_peer(bench.settle_as("a", Outcome.ACCEPTED, 1)) == {"a": [2, 3]}
+
+
+def test_member_that_asks_for_another_order_is_refused_and_the_next_first_member_decides() -> None:
+    bench = QueueBench("a", order="key")
+    for order in ("", "source"):
+        (refusal,) = to("b", bench.subscribe(peer="b", queue="work", order=order))
+        assert isinstance(refusal, Unsubscribed)
+        assert refusal.code == Code.FAILED_PRECONDITION
+        assert refusal.text.startswith(
+            f"queue 'work' has order='key', and this member asks for order={order!r}"
+        )
+    bench.leave("a")
+    bench.subscribe(peer="b", queue="work", order="source")
+    assert bench.get(1, 3, columns={"key": ["x", "y", "z"]}) == {"b": [1, 2, 3]}
 
 
 def test_loss_is_told_to_one_member() -> None:

@@ -7,6 +7,7 @@ from reknit.cli.events.event_output import Printer
 from reknit.cli.output import say
 from reknit.cli.running import connected, run
 from reknit.client.session import Session
+from reknit.fields import QueueOrder
 from reknit.outcome import Outcome
 
 
@@ -17,6 +18,7 @@ def receive(
     node: str,
     name: str,
     queue: str,
+    order: QueueOrder,
     history: bool,
     checkpoint: str | None,
     count: int | None,
@@ -24,10 +26,10 @@ def receive(
     """Print events until a signal comes or `count` of them are printed; then print how to resume."""
     start = Checkpoint.from_text(checkpoint) if checkpoint is not None else None
     try:
-        run(_receive(node, pattern, name, queue, history, start, count, printer))
+        run(_receive(node, pattern, name, queue, order, history, start, count, printer))
     finally:
         if queue:
-            say(f"resume with --queue {queue}")
+            say(f"resume with --queue {queue}" + f" --order {order}" * bool(order))
         elif printer.checkpoint is not None:
             say(f"resume with --name {name}" if name else f"resume with --from {printer.checkpoint}")
 
@@ -37,6 +39,7 @@ async def _receive(
     pattern: str,
     name: str,
     queue: str,
+    order: QueueOrder,
     history: bool,
     start: Checkpoint | None,
     count: int | None,
@@ -46,7 +49,7 @@ async def _receive(
         is_live = start is None and not history and not name and not queue
         before = await _present(session, pattern) if is_live else start or Checkpoint()
         subscription = session.subscribe(
-            pattern, name=name, queue=queue, history=history, start=start, auto_accept=False
+            pattern, name=name, queue=queue, order=order, history=history, start=start, auto_accept=False
         )
         async with subscription as events:
             printer.start_from(before)

@@ -8,6 +8,7 @@ import typer
 
 from reknit.cli.options import AsForm, NodeUrl
 from reknit.cli.output import log_to_stderr
+from reknit.fields import QueueOrder
 
 PatternArgument = Annotated[
     str,
@@ -32,6 +33,14 @@ QueueOption = Annotated[
         help="Share the events with all others that subscribe by this queue: each event goes to one of them. Durable.",
     ),
 ]
+OrderOption = Annotated[
+    QueueOrder,
+    typer.Option(
+        "--order",
+        metavar="key|source",
+        help="What the queue keeps in order: key, or source. All members say the same.",
+    ),
+]
 Count = Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N events.")]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")]
 AsRawLines = Annotated[bool, typer.Option("--raw", help="Print only payloads, one per line.")]
@@ -43,6 +52,7 @@ def sub(
     from_: From = None,
     name: Name = "",
     queue: QueueOption = "",
+    order: OrderOption = "",
     count: Count = None,
     json: AsJsonLines = False,
     raw: AsRawLines = False,
@@ -63,5 +73,13 @@ def sub(
     log_to_stderr("info")
     printer = printer_for(is_json=json, is_raw=raw, is_cloudevent=form is not None)
     receive(
-        pattern, printer, node=node, name=name, queue=queue, history=history, checkpoint=from_, count=count
+        pattern,
+        printer,
+        node=node,
+        name=name,
+        queue=queue,
+        order=order,
+        history=history,
+        checkpoint=from_,
+        count=count,
     )

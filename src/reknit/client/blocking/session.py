@@ -28,6 +28,7 @@ from reknit.client.session import Session, connect
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed
+from reknit.fields import QueueOrder
 from reknit.frame import Buffer
 
 
@@ -216,6 +217,7 @@ class SyncSession:
         *,
         name: str = "",
         queue: str = "",
+        order: QueueOrder = "",
         history: bool | int | float | timedelta = False,
         start: Checkpoint | None = None,
         auto_accept: bool = True,
@@ -234,6 +236,7 @@ class SyncSession:
         options = SubscribeOptions(
             name=name,
             queue=queue,
+            order=order,
             history=history,
             start=start,
             auto_accept=False,  # the blocking subscription accepts events itself

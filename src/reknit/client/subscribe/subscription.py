@@ -55,6 +55,7 @@ class Subscription:
             takes_streams=options.streams,
             confirms_losses=options.confirm_losses,
             queue=options.queue,
+            order=options.order,
             process=environment.process_id(),
         )
         self._router = router

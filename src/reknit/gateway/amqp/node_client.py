@@ -6,6 +6,7 @@ Topics with the distribution `journal` are subscribed to as by any client. Other
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from reknit.batch import Batch
 from reknit.client.session import Session
@@ -27,6 +28,8 @@ from reknit.transport import memory
 from reknit.trust.rules import ANONYMOUS
 
 JOURNAL = "journal"
+NAME_CHARS_MAX: Final = 255
+"""A receiver's name in trails and outcomes is not longer."""
 
 
 class NodeClient:
@@ -71,6 +74,7 @@ class NodeClient:
         pattern: str,
         name: str,
         *,
+        called: str,
         owner: str,
         on_batch: OnDelivered,
         has_room: HasRoom,
@@ -82,7 +86,9 @@ class NodeClient:
         and belongs to its owner."""
         if self.is_anycast(pattern):
             asyncio.get_running_loop().call_soon(on_ready)
-            return AnycastEventReceiver(self._node.anycast.receiver(pattern, on_batch, name, streams))
+            return AnycastEventReceiver(
+                self._node.anycast.receiver(pattern, on_batch, called[:NAME_CHARS_MAX], streams)
+            )
         if name and owner != ANONYMOUS:
             self._node.claim(name, owner)
         receiver = JournalReceiver(

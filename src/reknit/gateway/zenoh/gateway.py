@@ -1,33 +1,47 @@
 """The Zenoh gateway: a node joins a Zenoh network, and events flow both ways.
 
 Samples of Zenoh's publishers become events under the same key, with their source information. Events that are published
-here are put there. Patterns are Zenoh's key expressions on both sides. A gap in an advanced publisher's numbers is
-recovered from its cache, and its history is fetched when it appears. A Zenoh subscriber that recovers asks for our
-numbers, and gets the events from the journal. A Zenoh network does not say who somebody is: the node's rules for
-`anonymous` decide what it may publish and read.
+here are put there. Patterns are Zenoh's key expressions on both sides. Towards Zenoh each source is an advanced
+publisher: it has a token, heartbeats, and the journal as its cache. Towards Zenoh's publishers the node is an advanced
+subscriber: it takes their history, fills gaps from their caches and learns from heartbeats what it misses at the end. A
+Zenoh network does not say who somebody is: the node's rules for `anonymous` decide what it may publish and read.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 
 import zenoh
 
-from reknit.batch import Batch
 from reknit.gateway.client_quotas import ClientQuotas
+from reknit.gateway.zenoh.admission import SampleAdmission
+from reknit.gateway.zenoh.attributes import read_sample
+from reknit.gateway.zenoh.gap_recoveries import GapRecoveries
+from reknit.gateway.zenoh.history import ZenohHistory
 from reknit.gateway.zenoh.inbound import ZenohInbound
+from reknit.gateway.zenoh.keys import GATEWAYS, gateway_key, publisher_of
+from reknit.gateway.zenoh.known_gateways import KnownGateways
+from reknit.gateway.zenoh.neighbours import ZenohNeighbours
+from reknit.gateway.zenoh.notices import Notices
 from reknit.gateway.zenoh.outbound import ZenohOutbound
-from reknit.gateway.zenoh.publishers import ZenohPublishers
+from reknit.gateway.zenoh.publishers import PUBLISHERS_MAX, ZenohPublishers
 from reknit.gateway.zenoh.query_answers import QueryAnswers
 from reknit.gateway.zenoh.sample_queue import SampleQueue
-from reknit.gateway.zenoh.samples import WRAP
-from reknit.gateway.zenoh.session import ZenohSession, read_sample, zenoh_config, zenoh_tls
-from reknit.gateway.zenoh.threads import call
+from reknit.gateway.zenoh.samples import (
+    LastNumber,
+    Origin,
+    SampleNumbering,
+    ZenohSample,
+    is_from_zenoh,
+    sn_of,
+)
+from reknit.gateway.zenoh.session import ZenohSession, gateway_config
+from reknit.gateway.zenoh.threads import call, start
 from reknit.ledger import Series
 from reknit.node.api import GatewayNode
 from reknit.protocol.replication.gap import Gap
+from reknit.seqset import SeqSet
 from reknit.transport import memory
 from reknit.trust.rules import ANONYMOUS
 
@@ -36,24 +50,49 @@ class ZenohGateway:
     """Joins the node's topics with a Zenoh network, while the node runs."""
 
     def __init__(self, node: GatewayNode) -> None:
-        settings = node.config.recovery
+        config = node.config
         self._node = node
-        self._pattern = settings.zenoh_pattern.text
-        tls = zenoh_tls(node.config.transport)
-        self._session = ZenohSession(zenoh_config(settings.zenoh_listen, settings.zenoh_connect, tls=tls))
+        self._settings = config.recovery
+        self._pattern = config.recovery.zenoh_pattern.text
+        self._session = ZenohSession(gateway_config(config.recovery, config.transport))
         self._local_publisher = node.local_publisher("zenoh", lambda batch: None, self._on_gap)
         self.queue = SampleQueue()
-        self.publishers = ZenohPublishers(self._session)
-        self._answers = QueryAnswers(self._session, self.publishers, self._find)
+        self.publishers = ZenohPublishers(self._session, node.name)
+        self.neighbours = ZenohNeighbours(node.name, node.links)
+        self._notices = Notices()
+        self._gateways = KnownGateways(self._session)
+        self._answers = QueryAnswers(
+            self._session, self.publishers, ZenohHistory(node, self.publishers, self.neighbours)
+        )
+        self._numbering = SampleNumbering(node.name, config.limits)
+        self._admission = SampleAdmission(
+            node.gate,
+            ClientQuotas(node.quotas, node.gate.sources),
+            self._notices,
+            payload_bytes_max=config.limits.payload_bytes_max,
+            topic_bytes_max=config.limits.topic_bytes_max,
+        )
+        self._recoveries = GapRecoveries(
+            config.recovery,
+            session=self._session,
+            numbering=self._numbering,
+            publisher=self._local_publisher,
+            published=self._published,
+            fitting=self._admission.fitting,
+        )
         self._inbound = ZenohInbound(
             node.name,
             queue=self.queue,
             publisher=self._local_publisher,
-            session=self._session,
-            gate=node.gate,
+            numbering=self._numbering,
+            admission=self._admission,
+            recoveries=self._recoveries,
+            gateways=self._gateways,
+            neighbours=self.neighbours,
+            published=self._published,
             rates=node.rates,
-            quotas=ClientQuotas(node.quotas, node.gate.sources),
         )
+        self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening: Callable[[], None] = lambda: None
 
@@ -70,19 +109,13 @@ class ZenohGateway:
     @property
     def lost(self) -> int:
         """How many missing events could not be recovered from the Zenoh network."""
-        return self._inbound.lost
+        return self._recoveries.lost
 
     async def start(self) -> None:
         """Join the network. Peers may come later."""
-        node = self._node
+        node, settings = self._node, self._settings
         await self._local_publisher.open()
-        await call(
-            self._session.open,
-            self._pattern,
-            on_sample=self._on_sample,
-            on_query=self._answers.answer,
-            on_publisher=self._on_publisher,
-        )
+        await call(self._open, self._known_series())
         url = memory.new_url("zenoh-out")
         self._stop_listening = memory.listen(url, node)
         outbound = ZenohOutbound(
@@ -91,9 +124,29 @@ class ZenohGateway:
             pattern=self._pattern,
             name=f"zenoh/{node.name}",
             publishers=self.publishers,
+            neighbours=self.neighbours,
+            notices=self._notices,
             gate=node.gate,
         )
-        self._tasks = [asyncio.create_task(self._inbound.run()), asyncio.create_task(outbound.run())]
+        work = [self._inbound.run(), outbound.run()]
+        if settings.zenoh_heartbeat_s:
+            work.append(outbound.beat(settings.zenoh_heartbeat_s))
+        if settings.query_s:
+            work.append(self._recoveries.poll(settings.query_s))
+        self._tasks = [asyncio.create_task(one) for one in work]
+
+    def _open(self, known: dict[Series, int]) -> None:
+        """Blocking: tokens of gateways come first, so that it is known who does what when samples come."""
+        session, pattern = self._session, self._pattern
+        session.open()
+        session.watch(f"{GATEWAYS}/*", self.neighbours.on_token)
+        session.keep(session.token(gateway_key(self._node.name)))
+        session.watch(f"{pattern}/@adv/pub/**", self._on_publisher)
+        session.answer(f"{pattern}/@adv/**", self._answers.recover)
+        session.answer(pattern, self._answers.select)
+        session.subscribe(f"{pattern}/@adv/pub/**", self._on_heartbeat)
+        session.subscribe(pattern, self._on_sample)
+        self.publishers.announce(known)
 
     async def stop(self) -> None:
         """Leave the network. This ends even if Zenoh's threads block."""
@@ -102,40 +155,79 @@ class ZenohGateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._inbound.close()
+        await self._recoveries.close()
         await self._session.close(self.publishers.all())
         await self._local_publisher.close()
         self._stop_listening()
 
-    # -- on Zenoh's threads
+    # -- on readers' threads
 
     def _on_sample(self, sample: zenoh.Sample) -> None:
-        """Queue a sample, unless it is our own. Waits while too many are queued."""
-        found = read_sample(sample)
-        if found.origin is None or found.origin.zid != self._session.zid:
-            self.queue.put(found)
+        """Queue a sample. Waits while too many are queued."""
+        self.queue.put(read_sample(sample))
+
+    def _on_heartbeat(self, sample: zenoh.Sample) -> None:
+        """A publisher says what it put last."""
+        publisher = publisher_of(str(sample.key_expr))
+        if publisher is None or not publisher.eid.isdecimal():
+            return
+        try:
+            number = int(zenoh.ext.z_deserialize(zenoh.ext.UInt32, sample.payload))
+        except (zenoh.ext.ZDeserializeError, ValueError):
+            return
+        self._gateways.learn(publisher)
+        self.queue.told(LastNumber(publisher.key, Origin(publisher.zid, int(publisher.eid)), number))
 
     def _on_publisher(self, token: zenoh.Sample) -> None:
         """An advanced publisher appeared: fetch its history before its next sample."""
-        text = str(token.key_expr)
-        if self._session.is_leaving or token.kind != zenoh.SampleKind.PUT or f"/{self._session.zid}/" in text:
+        publisher = publisher_of(str(token.key_expr))
+        if self._session.is_leaving or token.kind != zenoh.SampleKind.PUT or publisher is None:
             return
-        key = text.partition("/@adv/")[0]
-        self.queue.begin_history(key)
-        threading.Thread(target=self._fetch_history, args=(key, text), daemon=True).start()
+        self._gateways.learn(publisher)
+        if publisher.node or not publisher.eid.isdecimal():
+            return  # what a gateway has put comes over a link, or its heartbeat says it
+        self.queue.begin_history(publisher.key)
+        origin = Origin(publisher.zid, int(publisher.eid))
+        start(self._fetch_history, publisher.key, str(token.key_expr), origin)
 
-    def _fetch_history(self, key: str, token: str) -> None:
-        self.queue.end_history(key, self._session.query(f"{token}?_anyke"))
+    def _fetch_history(self, key: str, token: str, origin: Origin) -> None:
+        found: list[ZenohSample] = []
+        try:
+            last = asyncio.run_coroutine_threadsafe(self._last_seq(key, origin), self._loop).result(5.0)
+            found = self._session.query(f"{token}?_anyke" + (f";_sn={sn_of(last + 1)}.." if last else ""))
+        except (
+            RuntimeError,
+            TimeoutError,
+        ):  # the event loop is gone, or busy: a heartbeat or a gap comes later
+            pass
+        finally:
+            self.queue.end_history(key, found)
 
     # -- on the event loop
 
-    def _on_gap(self, gap: Gap) -> None:
-        self._inbound.on_gap(gap)
+    async def _last_seq(self, key: str, origin: Origin) -> int:
+        """Up to where the node has a publisher's events."""
+        source = self._numbering.source(key, origin)
+        self._recoveries.has_cache(source)
+        published = self._published((key, source))
+        return published.last if published is not None else 0
 
-    def _find(self, series: Series, start: int, stop: int) -> list[Batch]:
-        """The batches of a series whose seqs, as far as Zenoh's 32 bits tell, are `[start, stop)`."""
-        if not self._node.gate.may_read(ANONYMOUS, series[0]):
-            return []
-        last = self._node.journal.sources(series[0]).get(series[1], 0)
-        base = last - last % WRAP
-        return self._node.find(*series, base + start, min(base + stop, last + 1)) if start <= last else []
+    def _on_gap(self, gap: Gap) -> None:
+        self._recoveries.ask(gap)
+
+    def _published(self, series: Series) -> SeqSet | None:
+        """Which events of a series the node has or had."""
+        return self._node.journal.ledger.published.get(series) or None
+
+    def _known_series(self) -> dict[Series, int]:
+        """The series that were put into Zenoh before the node was restarted, and their last seqs."""
+        journal, found = self._node.journal, dict[Series, int]()
+        for topic in self._settings.zenoh_pattern.matching(journal.topics()):
+            if not self._node.gate.may_read(ANONYMOUS, topic):
+                continue
+            for source, last in journal.sources(topic).items():
+                if not is_from_zenoh(source) and self.neighbours.puts(source):
+                    found[topic, source] = last
+                if len(found) >= PUBLISHERS_MAX:
+                    return found
+        return found

@@ -1,23 +1,27 @@
-"""From Zenoh into the node: samples become batches, and gaps are filled from their publishers' caches."""
+"""From Zenoh into the node: samples become batches; what is missing is asked of their publishers' caches."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import logging
+
+import zenoh
 
 from reknit.batch import Batch
-from reknit.gateway.client_quotas import ClientQuotas
 from reknit.gateway.publish_pace import PublishPace
+from reknit.gateway.zenoh.admission import SampleAdmission
+from reknit.gateway.zenoh.attributes import unpack_headers
+from reknit.gateway.zenoh.gap_recoveries import GapRecoveries, Published
+from reknit.gateway.zenoh.known_gateways import KnownGateways
+from reknit.gateway.zenoh.neighbours import ZenohNeighbours
 from reknit.gateway.zenoh.sample_queue import SampleQueue
-from reknit.gateway.zenoh.samples import SampleNumbering, ZenohSample, sn_of, source_of
-from reknit.gateway.zenoh.session import ZenohSession
-from reknit.gateway.zenoh.threads import call
+from reknit.gateway.zenoh.samples import LastNumber, SampleNumbering, ZenohSample, source_of
 from reknit.node.replication.local_publisher import LocalPublisher
 from reknit.protocol.publish.rate_quotas import RateQuotas
 from reknit.protocol.replication.gap import Gap
-from reknit.protocol.tunnel.topic_routes import is_routes
-from reknit.trust.gate import Gate
 from reknit.trust.rules import ANONYMOUS
+
+log = logging.getLogger("reknit.zenoh")
 
 
 class ZenohInbound:
@@ -29,90 +33,117 @@ class ZenohInbound:
         *,
         queue: SampleQueue,
         publisher: LocalPublisher,
-        session: ZenohSession,
-        gate: Gate,
+        numbering: SampleNumbering,
+        admission: SampleAdmission,
+        recoveries: GapRecoveries,
+        gateways: KnownGateways,
+        neighbours: ZenohNeighbours,
+        published: Published,
         rates: RateQuotas | None,
-        quotas: ClientQuotas,
     ) -> None:
-        self._pace = PublishPace(rates)
-        self._quotas = quotas
         self._node_name = node_name
         self._queue = queue
         self._publisher = publisher
-        self._session = session
-        self._gate = gate
-        self._numbering = SampleNumbering(node_name)
-        self._gaps: dict[bytes, int] = {}
-        """By source: the first seq of the gap that was last recovered."""
-        self._recoveries: set[asyncio.Task[None]] = set()
+        self._numbering = numbering
+        self._admission = admission
+        self._recoveries = recoveries
+        self._gateways = gateways
+        self._neighbours = neighbours
+        self._published = published
+        self._pace = PublishPace(rates)
         self.taken = 0
         """How many samples came from Zenoh."""
-        self.lost = 0
-        """How many missing events could not be recovered from the Zenoh network."""
 
     async def run(self) -> None:
         """Publish queued samples, until cancelled."""
         while True:
-            samples = self._within_quota(self._permitted(await self._queue.take()))
-            for key in sorted(self._numbering.unknown_keys(samples)):
-                last = await self._publisher.last_seq(source_of(key, None, self._node_name), key)
-                self._numbering.resume(key, last)
-            self.taken += len(samples)
-            size = sum(len(sample.payload) for sample in samples)
-            delay_s = self._pace.charge(ANONYMOUS, len(samples), size)
-            self._publisher.put(self._numbering.batches(samples))
-            await self._publisher.room()
-            while (
-                delay_s > 0
-            ):  # the queue fills up meanwhile, and Zenoh waits or drops, as its publishers chose
-                await asyncio.sleep(delay_s)
-                delay_s = self._pace.delay_s(ANONYMOUS)
+            taken = await self._queue.take()
+            try:
+                await self._publish([one for one in taken if isinstance(one, ZenohSample)])
+                await self._told([one for one in taken if isinstance(one, LastNumber)])
+            except (TimeoutError, zenoh.ZError) as error:  # numbered samples are asked for again
+                log.warning("samples from Zenoh were not taken: %s", error or "Zenoh does not answer")
 
-    def _permitted(self, samples: list[ZenohSample]) -> list[ZenohSample]:
-        """The samples on topics that a Zenoh network may publish on. Routes between topics are made over HTTP."""
-        keys = {sample.key for sample in samples}
-        refused = {key for key in keys if is_routes(key) or not self._gate.may_publish(ANONYMOUS, key)}
-        if not refused:
-            return samples
-        for key in sorted(refused):
-            text = f"{ANONYMOUS} may not publish on {key!r}, from the Zenoh network"
-            self._gate.refusals.count(ANONYMOUS, "denied", text, sum(one.key == key for one in samples))
-        return [sample for sample in samples if sample.key not in refused]
+    async def _publish(self, samples: list[ZenohSample]) -> None:
+        wanted = await self._wanted(samples)
+        samples = self._admission.admitted(wanted)
+        for key in sorted(self._numbering.unknown_keys(samples)):
+            last = await self._publisher.last_seq(source_of(key, None, self._node_name), key)
+            self._numbering.resume(key, last)
+        self._resume(samples)
+        self.taken += len(samples)
+        size = sum(len(sample.payload) for sample in samples)
+        delay_s = self._pace.charge(ANONYMOUS, len(samples), size)
+        self._put(samples)
+        await self._publisher.room()
+        while delay_s > 0:  # the queue fills up, and Zenoh waits or drops, as its publishers chose
+            await asyncio.sleep(delay_s)
+            delay_s = self._pace.delay_s(ANONYMOUS)
 
-    def _within_quota(self, samples: list[ZenohSample]) -> list[ZenohSample]:
-        """The samples on as many topics as the network may publish on. The others are counted: nobody can be told."""
-        counts = Counter(sample.key for sample in samples)
-        beyond = {key for key, count in counts.items() if self._quotas.publish(ANONYMOUS, key, count)}
-        return [sample for sample in samples if sample.key not in beyond] if beyond else samples
+    async def _wanted(self, samples: list[ZenohSample]) -> list[ZenohSample]:
+        """The samples that do not come over a link, too. Those of reknit gateways get their headers back."""
+        nodes = await self._gateways.nodes_of(samples)
+        is_first = self._neighbours.takes_unnumbered()
+        found = []
+        for sample in samples:
+            node = nodes.get((sample.key, sample.origin.zid), "") if sample.origin is not None else ""
+            if (sample.origin is None and not is_first) or (node and self._neighbours.is_linked(node)):
+                continue
+            if node:
+                sample = ZenohSample(
+                    sample.key,
+                    sample.payload,
+                    sample.time_us,
+                    sample.origin,
+                    sample.sn,
+                    unpack_headers(sample.headers),
+                    sample.priority,
+                )
+            found.append(sample)
+        return found
 
-    def on_gap(self, gap: Gap) -> None:
-        """The node misses events: ask the publisher's cache."""
-        _, source = gap.series
-        if self._gaps.get(source) != gap.start:
-            self._gaps[source] = gap.start
-            task = asyncio.create_task(self._recover(gap))
-            self._recoveries.add(task)
-            task.add_done_callback(self._recoveries.discard)
+    def _resume(self, found: list[ZenohSample] | list[LastNumber]) -> None:
+        for source, key in self._numbering.unknown_sources(found).items():
+            published = self._published((key, source))
+            if published is not None:
+                self._numbering.resume_source(source, published.last)
 
-    async def _recover(self, gap: Gap) -> None:
-        _, source = gap.series
-        known = self._numbering.origins.get(source)
-        found: list[Batch] = []
-        if known is not None:
-            key, origin = known
-            numbers = f"{sn_of(gap.start)}..{sn_of(gap.stop - 1)}"
-            selector = f"{key}/@adv/*/{origin.zid}/{origin.eid}/**?_anyke;_sn={numbers}"
-            samples = await call(self._session.query, selector)
-            found = [
-                one.cut(gap.start, gap.stop)
-                for one in self._numbering.batches(sorted(samples, key=lambda sample: sample.sn))
-                if one.source == source and one.first < gap.stop and gap.start < one.stop
-            ]
-        self.lost += self._publisher.fill(gap, found, "no node of the Zenoh network holds it any longer")
+    def _put(self, samples: list[ZenohSample]) -> None:
+        """Samples that come late, as others asked for them, fill gaps."""
+        late: list[Batch] = []
+        ready: list[Batch] = []
+        highest: dict[bytes, int] = {}
+        for sample in samples:
+            if sample.origin is not None:
+                source = self._numbering.source(sample.key, sample.origin)
+                highest.setdefault(source, self._numbering.last_seq(source))
+        for batch in self._numbering.batches(samples):
+            if batch.first > highest.get(batch.source, 0):
+                ready.append(batch)
+            elif self._is_missing(batch):
+                late.append(batch)
+        if late:
+            self._publisher.put_before(late)
+        self._publisher.put(ready)
 
-    async def close(self) -> None:
-        """Cancel recoveries that have not ended."""
-        recoveries = list(self._recoveries)
-        for task in recoveries:
-            task.cancel()
-        await asyncio.gather(*recoveries, return_exceptions=True)
+    def _is_missing(self, batch: Batch) -> bool:
+        published = self._published((batch.topic, batch.source))
+        return published is None or bool(published.missing(batch.first, batch.stop))
+
+    async def _told(self, numbers: list[LastNumber]) -> None:
+        """Publishers said what they put last: what did not come is recovered."""
+        newest = {(one.key, one.origin): one for one in numbers if self._admission.permits(one.key)}
+        if not newest:
+            return
+        told = list(newest.values())
+        nodes = await self._gateways.nodes_of(told)
+        self._resume(told)
+        for one in told:
+            node = nodes.get((one.key, one.origin.zid), "")
+            if node and self._neighbours.is_linked(node):
+                continue
+            source = self._numbering.source(one.key, one.origin)
+            self._recoveries.has_cache(source)
+            last, seq = self._numbering.last_seq(source), self._numbering.seq(source, one.sn)
+            if seq > last:
+                self._recoveries.ask(Gap((one.key, source), last + 1, seq + 1))

@@ -1,65 +1,90 @@
-"""Answers to Zenoh subscribers that miss events of ours: they get them from the journal."""
+"""Answers to queries from the Zenoh network: missed events, history, and what is on a topic. All is in the journal."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 import zenoh
 
+from reknit import environment
 from reknit.batch import Batch
+from reknit.gateway.zenoh.attributes import SEQ, SOURCE, puts_of
+from reknit.gateway.zenoh.history import ZenohHistory
+from reknit.gateway.zenoh.keys import wanted
 from reknit.gateway.zenoh.publishers import ZenohPublishers
-from reknit.gateway.zenoh.samples import sn_range
 from reknit.gateway.zenoh.session import QUERY_S, ZenohSession
-from reknit.ledger import Series
+from reknit.gateway.zenoh.threads import start
 
 log = logging.getLogger("reknit.zenoh")
 
-ANSWERS_MAX = 64
-"""How many queries are answered at once. A subscriber whose query is dropped asks again."""
-ENTITY = re.compile(r"/@adv/[^/]+/[^/]+/([^/]+)/")
-"""The entity in a query of an advanced subscriber: KEY/@adv/KIND/SESSION/ENTITY/…"""
-
-Find = Callable[[Series, int, int], list[Batch]]
-"""The batches of a series with seqs `[start, stop)` as Zenoh counts them. Called on the event loop."""
+ANSWERS_MAX: Final = 64
+"""How many queries are answered at once. Others wait."""
+T = TypeVar("T")
 
 
 class QueryAnswers:
-    """Puts missed events again.
+    """Answers each query on a thread of its own, as putting and replying may block."""
 
-    A reply can't carry source information from Python. A sample that is put can, and arrives before the query ends.
-    """
-
-    def __init__(self, session: ZenohSession, publishers: ZenohPublishers, find: Find) -> None:
+    def __init__(self, session: ZenohSession, publishers: ZenohPublishers, history: ZenohHistory) -> None:
         self._session = session
         self._publishers = publishers
-        self._find = find
+        self._history = history
         self._loop = asyncio.get_running_loop()
         self._answering = threading.Semaphore(ANSWERS_MAX)
 
-    def answer(self, query: zenoh.Query) -> None:
-        """On one of Zenoh's threads: answer on a new thread, as putting may block."""
-        if self._session.is_leaving or not self._answering.acquire(blocking=False):
+    def recover(self, query: zenoh.Query) -> None:
+        """On a reader's thread: an advanced subscriber asks for what it missed, or for history."""
+        self._start(query, self._put_again)
+
+    def select(self, query: zenoh.Query) -> None:
+        """On a reader's thread: somebody asks what is on a topic."""
+        self._start(query, self._reply)
+
+    def _start(self, query: zenoh.Query, answer: Callable[[zenoh.Query], None]) -> None:
+        while not self._session.is_leaving:
+            if self._answering.acquire(timeout=0.2):
+                break
+        else:
             query.drop()  # type: ignore[no-untyped-call]
             return
-        threading.Thread(target=self._answer, args=(query,), name="reknit-zenoh", daemon=True).start()
+        start(self._answer, query, answer)
 
-    def _answer(self, query: zenoh.Query) -> None:
+    def _answer(self, query: zenoh.Query, answer: Callable[[zenoh.Query], None]) -> None:
         try:
             with query:
-                entity = ENTITY.search(str(query.key_expr))
-                series = self._publishers.series(entity[1]) if entity is not None else None
-                bounds = sn_range(str(query.parameters))
-                if series is not None and bounds is not None:
-                    found = asyncio.run_coroutine_threadsafe(self._found(series, *bounds), self._loop)
-                    self._publishers.put(found.result(QUERY_S))
+                answer(query)
         except (TimeoutError, RuntimeError, zenoh.ZError) as error:  # the event loop or the session is gone
             log.debug("a query was not answered: %s", error)
         finally:
             self._answering.release()
 
-    async def _found(self, series: Series, start: int, stop: int) -> list[Batch]:
-        return self._find(series, start, stop)
+    def _put_again(self, query: zenoh.Query) -> None:
+        """A reply can't carry source information from Python. A sample that is put can, and precedes the query's end."""
+        asked = wanted(str(query.key_expr), str(query.parameters))
+        if asked is None:
+            return
+        since_us = environment.time_us() - int(asked.age_s * 1e6) if asked.age_s else 0
+        for part in self._on_loop(self._history.parts(asked)):
+            self._publishers.put_again(self._on_loop(self._history.read(part, since_us)))
+
+    def _reply(self, query: zenoh.Query) -> None:
+        found = self._history.select(str(query.key_expr), str(query.parameters), environment.time_us())
+        for batch in self._on_loop(found):
+            self._reply_batch(query, batch)
+
+    def _reply_batch(self, query: zenoh.Query, batch: Batch) -> None:
+        for seq, (payload, is_delete, _, options) in enumerate(puts_of(batch), batch.first):
+            if "attachment" not in options:
+                identity = {SOURCE: batch.source.hex(), SEQ: str(seq)}
+                options["attachment"] = zenoh.ext.z_serialize(identity)
+            if is_delete:
+                query.reply_del(batch.topic, **options)
+            else:
+                query.reply(batch.topic, payload, **options)
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(QUERY_S)

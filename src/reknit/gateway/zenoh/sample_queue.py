@@ -1,19 +1,22 @@
-"""Samples on their way from Zenoh's threads to the event loop."""
+"""Samples on their way from the session's readers to the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from contextlib import suppress
+from typing import Final
 
-from reknit.gateway.zenoh.samples import ZenohSample, merge
+from reknit.gateway.zenoh.samples import LastNumber, ZenohSample, merge
 
-PENDING_MAX = 100_000
+PENDING_MAX: Final = 100_000
 """How many samples may wait. Past it, Zenoh waits or drops samples, as their publishers chose."""
+
+Taken = ZenohSample | LastNumber
 
 
 class SampleQueue:
-    """Filled by Zenoh's threads, emptied on the event loop.
+    """Filled by the session's readers, emptied on the event loop.
 
     While the history of a key is being fetched, new samples of that key are held, so that the history comes first.
     """
@@ -21,7 +24,7 @@ class SampleQueue:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Condition()
-        self._pending: list[ZenohSample] = []
+        self._pending: list[Taken] = []
         self._held: dict[str, list[ZenohSample]] = {}
         """Samples of keys whose history is being fetched."""
         self._fetches: dict[str, int] = {}
@@ -29,17 +32,26 @@ class SampleQueue:
         self._has_samples = asyncio.Event()
         self._is_closed = False
 
-    # -- on Zenoh's threads
+    # -- on readers' threads
 
     def put(self, sample: ZenohSample) -> None:
         """Queue a sample. Blocks while too many wait."""
         with self._lock:
+            while len(self._held.get(sample.key, ())) >= PENDING_MAX and not self._is_closed:
+                self._lock.wait(1.0)
             if sample.key in self._held:
                 self._held[sample.key].append(sample)
                 return
         self.add([sample])
 
-    def add(self, samples: list[ZenohSample]) -> None:
+    def told(self, number: LastNumber) -> None:
+        """Queue a heartbeat behind the samples before it. While history is being fetched there is no need for it."""
+        with self._lock:
+            if number.key in self._held or len(self._pending) >= PENDING_MAX:
+                return
+        self.add([number])
+
+    def add(self, samples: list[ZenohSample] | list[LastNumber]) -> None:
         """Queue samples, in order. Blocks while too many wait."""
         with self._lock:
             while len(self._pending) >= PENDING_MAX and not self._is_closed:
@@ -64,18 +76,19 @@ class SampleQueue:
             self._held[key] = samples + self._held[key]
             self._fetches[key] -= 1
             ready = merge(self._held.pop(key)) if not self._fetches[key] else []
+            self._lock.notify_all()
         self.add(ready)
 
     # -- on the event loop
 
-    async def take(self) -> list[ZenohSample]:
-        """All queued samples, as soon as there are some."""
+    async def take(self) -> list[Taken]:
+        """All that is queued, as soon as there is something."""
         await self._has_samples.wait()
         self._has_samples.clear()
         with self._lock:
-            samples, self._pending = self._pending, []
+            taken, self._pending = self._pending, []
             self._lock.notify_all()
-        return samples
+        return taken
 
     def close(self) -> None:
         """Drop what is queued, and queue nothing more. No thread blocks after this."""

@@ -6,18 +6,21 @@ becomes a seq, which starts at 1 and does not wrap. Samples without source infor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 import xxhash
 
-from reknit.batch import SOURCE_BYTES, Batch
+from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES, Batch
+from reknit.client.publish.batching import BatchLimits
+from reknit.config import LimitSettings
 
 MARK: Final = b"znh\0"
 """The first bytes of sources that came from Zenoh. Their events are not sent back."""
 WRAP: Final = 1 << 32
 SOURCES_MAX: Final = 1_000_000
+LENGTH_BYTES: Final = 4
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -36,6 +39,15 @@ class ZenohSample(msgspec.Struct, frozen=True):
     origin: Origin | None = None
     sn: int = 0
     headers: dict[str, str] = {}
+    priority: int = PRIORITY_DEFAULT
+
+
+class LastNumber(msgspec.Struct, frozen=True):
+    """A publisher's heartbeat: the number of the last sample that it put."""
+
+    key: str
+    origin: Origin
+    sn: int
 
 
 def source_of(key: str, origin: Origin | None, node: str) -> bytes:
@@ -62,6 +74,20 @@ def sn_of(seq: int) -> int:
     return (seq - 1) % WRAP
 
 
+def nearest(sn: int, last: int) -> int:
+    """A number before it wrapped: of all candidates the one nearest to the last number.
+
+    >>> nearest(3, WRAP - 1) == WRAP + 3, nearest(WRAP - 1, WRAP + 3) == WRAP - 1, nearest(9, 5)
+    (True, True, 9)
+    """
+    number = last - last % WRAP + sn
+    if number < last - WRAP // 2:
+        return number + WRAP
+    if number > last + WRAP // 2 and number >= WRAP:
+        return number - WRAP
+    return number
+
+
 class SampleNumbering:
     """Gives every sample its source and seq, and joins consecutive samples to batches.
 
@@ -72,14 +98,22 @@ class SampleNumbering:
     [(1, 3), (5, 6)]
     """
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, limits: LimitSettings | None = None) -> None:
         self._node = node
+        self._limits = BatchLimits.of(limits or LimitSettings())
         self._sns: dict[bytes, int] = {}
         """The highest number of each source, unwrapped."""
         self._next_seqs: dict[str, int] = {}
         """By key, for samples without source information."""
         self.origins: dict[bytes, tuple[str, Origin]] = {}
         """The key and publisher behind each source."""
+
+    def source(self, key: str, origin: Origin) -> bytes:
+        """The source of a publisher's events, which is remembered with it."""
+        source = source_of(key, origin, self._node)
+        if source not in self.origins and len(self.origins) < SOURCES_MAX:
+            self.origins[source] = (key, origin)
+        return source
 
     def unknown_keys(self, samples: Iterable[ZenohSample]) -> set[str]:
         """The keys of samples without source information that need `resume` first."""
@@ -89,40 +123,64 @@ class SampleNumbering:
         """Number samples of a key without source information from `last + 1` on."""
         self._next_seqs[key] = last + 1
 
+    def unknown_sources(self, found: Iterable[ZenohSample | LastNumber]) -> dict[bytes, str]:
+        """The sources, and their keys, that need `resume_source` first."""
+        keys = {self.source(one.key, one.origin): one.key for one in found if one.origin is not None}
+        return {source: key for source, key in keys.items() if source not in self._sns}
+
+    def resume_source(self, source: bytes, last: int) -> None:
+        """The node has the events of a source up to the seq `last`."""
+        self._sns.setdefault(source, last - 1)
+
+    def last_seq(self, source: bytes) -> int:
+        """The highest seq of a source that was seen; 0 if none was."""
+        return self._sns.get(source, -1) + 1
+
+    def passed(self, source: bytes, last: int) -> None:
+        """Everything of a source up to the seq `last` came, or is lost."""
+        self._sns[source] = max(self._sns.get(source, -1), last - 1)
+
+    def seq(self, source: bytes, sn: int) -> int:
+        """The seq that a number of a source stands for."""
+        return nearest(sn, max(self._sns.get(source, sn), 0)) + 1
+
     def batches(self, samples: Iterable[ZenohSample]) -> list[Batch]:
         """All samples in order, in as few batches as possible."""
-        runs: list[tuple[bytes, int, list[ZenohSample]]] = []
+        return [_build(source, first, run) for source, first, run in self._runs(samples)]
+
+    def _runs(self, samples: Iterable[ZenohSample]) -> Iterator[tuple[bytes, int, list[ZenohSample]]]:
+        """Consecutive samples of one source and priority, as many as fit into a batch."""
+        run: list[ZenohSample] = []
+        source, first, size = b"", 0, 0
         for sample in samples:
-            source, seq = self._place(sample)
-            if runs and runs[-1][0] == source and runs[-1][1] + len(runs[-1][2]) == seq:
-                runs[-1][2].append(sample)
-            else:
-                runs.append((source, seq, [sample]))
-        return [_build(source, first, run) for source, first, run in runs]
+            where, seq = self._place(sample)
+            longer = size + len(sample.payload) + LENGTH_BYTES
+            if (
+                run
+                and where == source
+                and seq == first + len(run)
+                and sample.priority == run[0].priority
+                and len(run) < self._limits.events_max
+                and longer <= self._limits.bytes_max
+            ):
+                run.append(sample)
+                size = longer
+                continue
+            if run:
+                yield source, first, run
+            source, first, run, size = where, seq, [sample], len(sample.payload) + LENGTH_BYTES
+        if run:
+            yield source, first, run
 
     def _place(self, sample: ZenohSample) -> tuple[bytes, int]:
-        source = source_of(sample.key, sample.origin, self._node)
         if sample.origin is None:
             seq = self._next_seqs[sample.key]
             self._next_seqs[sample.key] = seq + 1
-            return source, seq
-        if source not in self.origins and len(self.origins) < SOURCES_MAX:
-            self.origins[source] = (sample.key, sample.origin)
-        return source, self._unwrap(source, sample.sn) + 1
-
-    def _unwrap(self, source: bytes, sn: int) -> int:
-        """The number before it wrapped: of all candidates the one nearest to the last number."""
-        last = self._sns.get(source)
-        if last is None:
-            number = sn
-        else:
-            number = last - last % WRAP + sn
-            if number < last - WRAP // 2:
-                number += WRAP
-            elif number > last + WRAP // 2 and number >= WRAP:
-                number -= WRAP
-        self._sns[source] = max(number, last or 0)
-        return number
+            return source_of(sample.key, None, self._node), seq
+        source = self.source(sample.key, sample.origin)
+        seq = self.seq(source, sample.sn)
+        self.passed(source, seq)
+        return source, seq
 
 
 def _build(source: bytes, first: int, run: list[ZenohSample]) -> Batch:
@@ -132,24 +190,10 @@ def _build(source: bytes, first: int, run: list[ZenohSample]) -> Batch:
     if len({sample.time_us for sample in run}) > 1:
         columns["time"] = [sample.time_us for sample in run]
     payloads = [sample.payload for sample in run]
-    return Batch.build(source, run[0].key, first, payloads, run[0].time_us, columns=columns or None)
-
-
-def sn_range(parameters: str) -> tuple[int, int] | None:
-    """The seqs `[start, stop)` that a query's `_sn` asks for (it includes both ends); None without `_sn`.
-
-    >>> sn_range("_anyke;_sn=3..7"), sn_range("_sn=3.."), sn_range("_anyke")
-    ((4, 9), (4, 4294967297), None)
-    """
-    for part in parameters.split(";"):
-        name, _, value = part.partition("=")
-        if name == "_sn":
-            start, _, stop = value.partition("..")
-            try:
-                return int(start or 0) + 1, int(stop) + 2 if stop else WRAP + 1
-            except ValueError:
-                return None
-    return None
+    head = run[0]
+    return Batch.build(
+        source, head.key, first, payloads, head.time_us, priority=head.priority, columns=columns or None
+    )
 
 
 def merge(samples: Iterable[ZenohSample]) -> list[ZenohSample]:

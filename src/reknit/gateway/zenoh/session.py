@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import zenoh
 
-from reknit import environment
-from reknit.config import TransportSettings
+from reknit.config import RecoverySettings, TransportSettings
 from reknit.errors import InvalidConfig
-from reknit.gateway.zenoh.samples import Origin, ZenohSample
-from reknit.gateway.zenoh.threads import call, leave
+from reknit.gateway.zenoh.attributes import read_sample
+from reknit.gateway.zenoh.samples import ZenohSample
+from reknit.gateway.zenoh.threads import call, each, join, leave
 
 log = logging.getLogger("reknit.zenoh")
 
-QUERY_S = 5.0
+QUERY_S: Final = 5.0
+CHANNEL_MAX: Final = 1_024
+RETRY_MS: Final = {"period_init_ms": 100, "period_max_ms": 2_000, "period_increase_factor": 2}
+"""How soon a lost connection is tried again."""
+
+
+def channel() -> Any:
+    """Where samples wait until they are read. While it is full, Zenoh waits or drops, as the publishers chose."""
+    return zenoh.handlers.FifoChannel(CHANNEL_MAX)
 
 
 def zenoh_tls(settings: TransportSettings) -> dict[str, object]:
@@ -37,12 +44,13 @@ def zenoh_tls(settings: TransportSettings) -> dict[str, object]:
 
 
 def zenoh_config(
-    listen: Sequence[str],
-    connect: Sequence[str],
+    listen: Iterable[str],
+    connect: Iterable[str],
     mode: str = "peer",
     tls: Mapping[str, object] | None = None,
+    is_gossiping: bool = False,
 ) -> zenoh.Config:
-    """Zenoh's settings: exactly these endpoints, without discovery."""
+    """Zenoh's settings: exactly these endpoints. With gossip, peers behind a router find each other."""
     config = zenoh.Config()
     settings: dict[str, object] = {
         "mode": mode,
@@ -50,65 +58,119 @@ def zenoh_config(
         "connect/endpoints": list(connect),
         "connect/timeout_ms": -1,
         "connect/exit_on_failure": False,
+        "connect/retry": RETRY_MS,
         "scouting/multicast/enabled": False,
-        "scouting/gossip/enabled": False,
+        "scouting/gossip/enabled": is_gossiping,
         **(tls or {}),
     }
     try:
         for key, value in settings.items():
             config.insert_json5(key, json.dumps(value))
     except zenoh.ZError as error:
-        raise InvalidConfig("recovery.zenoh_listen", f"{listen} {connect}", f"is refused: {error}") from None
+        raise InvalidConfig(
+            "recovery.zenoh_listen", f"{listen} {connect}", f"is refused by Zenoh: {error}"
+        ) from None
     return config
+
+
+def gateway_config(settings: RecoverySettings, transport: TransportSettings) -> zenoh.Config:
+    """Zenoh's settings for a gateway. Raises `InvalidConfig`."""
+    if settings.zenoh_mode == "client" and settings.zenoh_listen:
+        raise InvalidConfig(
+            "recovery.zenoh_listen",
+            ", ".join(settings.zenoh_listen),
+            "is not possible with recovery.zenoh_mode = 'client'; name a router in recovery.zenoh_connect instead",
+        )
+    return zenoh_config(
+        settings.zenoh_listen,
+        settings.zenoh_connect,
+        settings.zenoh_mode,
+        zenoh_tls(transport),
+        settings.zenoh_gossip,
+    )
 
 
 class ZenohSession:
     """One session. After `leave`, nothing more is put or taken."""
 
     def __init__(self, config: zenoh.Config) -> None:
-        self.zid = ""
-        """The id of this session in the Zenoh network."""
         self._config = config
         self._session: zenoh.Session | None = None
         self._declared: list[Any] = []
+        self._readers: list[threading.Thread] = []
         self._is_leaving = threading.Event()
 
     @property
     def is_leaving(self) -> bool:
         return self._is_leaving.is_set()
 
-    def open(
-        self,
-        pattern: str,
-        *,
-        on_sample: Callable[[zenoh.Sample], None],
-        on_query: Callable[[zenoh.Query], None],
-        on_publisher: Callable[[zenoh.Sample], None],
-    ) -> None:
-        """Blocking: join the network. The callbacks run on Zenoh's threads.
-
-        `on_query` gets queries for this session's publishers, `on_publisher` the liveliness tokens of advanced
-        publishers.
-        """
-        session = self._session = zenoh.open(self._config)
-        self.zid = str(session.info.zid())
-        remote, liveliness = zenoh.Locality.REMOTE, session.liveliness()
-        self._declared += [
-            session.declare_subscriber(pattern, on_sample, allowed_origin=remote),
-            session.declare_queryable(f"{pattern}/@adv/pub/{self.zid}/**", on_query),
-            liveliness.declare_subscriber(f"{pattern}/@adv/pub/**", on_publisher, history=True),
-        ]
-
-    def publisher(self, key: str) -> zenoh.Publisher:
-        """Blocking: declare a publisher that waits while the network is congested."""
+    @property
+    def _open(self) -> zenoh.Session:
         assert self._session is not None
-        return self._session.declare_publisher(key, congestion_control=zenoh.CongestionControl.BLOCK)
+        return self._session
+
+    def open(self) -> None:
+        """Blocking: join the network."""
+        self._session = zenoh.open(self._config)
+
+    def subscribe(self, pattern: str, on_sample: Callable[[zenoh.Sample], None]) -> None:
+        """Blocking: samples of others are passed on, on a thread of their own."""
+        remote = zenoh.Locality.REMOTE
+        self._read(self._open.declare_subscriber(pattern, channel(), allowed_origin=remote), on_sample)
+
+    def answer(self, pattern: str, on_query: Callable[[zenoh.Query], None]) -> None:
+        """Blocking: queries of others are passed on, on a thread of their own."""
+        remote = zenoh.Locality.REMOTE
+        self._read(self._open.declare_queryable(pattern, channel(), allowed_origin=remote), on_query)
+
+    def watch(self, pattern: str, on_token: Callable[[zenoh.Sample], None]) -> None:
+        """Blocking: liveliness tokens that are there, come and go are passed on, on a thread of their own."""
+        made = self._open.liveliness().declare_subscriber(pattern, channel(), history=True)
+        self._read(made, on_token)
+
+    def _read(self, declared: Any, handle: Callable[[Any], None]) -> None:
+        self._declared.append(declared)
+        self._readers.append(each(declared, handle))
+
+    def token(self, key: str) -> zenoh.LivelinessToken:
+        """Blocking: declare a liveliness token, until the session ends or it is undeclared."""
+        return self._open.liveliness().declare_token(key)
+
+    def keep(self, declared: Any) -> None:
+        """Undeclare this when the session ends."""
+        self._declared.append(declared)
+
+    def publisher(self, key: str, priority: zenoh.Priority, *, may_drop: bool = False) -> zenoh.Publisher:
+        """Blocking: declare a publisher, which waits while the network is congested unless it may drop."""
+        kind = zenoh.CongestionControl
+        return self._open.declare_publisher(
+            key, congestion_control=kind.DROP if may_drop else kind.BLOCK, priority=priority
+        )
+
+    def put_heartbeat(self, key: str, payload: zenoh.ZBytes) -> None:
+        """Blocking: say something that may be dropped, behind everything else."""
+        self._open.put(
+            key,
+            payload,
+            priority=zenoh.Priority.BACKGROUND,
+            congestion_control=zenoh.CongestionControl.DROP,
+        )
+
+    def tokens(self, pattern: str) -> list[str]:
+        """Blocking: the keys of the liveliness tokens that are there."""
+        try:
+            found = self._open.liveliness().get(pattern, timeout=QUERY_S)
+            return [str(reply.ok.key_expr) for reply in found if reply.ok is not None]
+        except zenoh.ZError as error:
+            log.debug("%s: %s", pattern, error)
+            return []
 
     def query(self, selector: str) -> list[ZenohSample]:
         """Blocking: all replies to a query."""
-        assert self._session is not None
+        if self.is_leaving:
+            return []
         try:
-            replies = self._session.get(
+            replies = self._open.get(
                 selector,
                 target=zenoh.QueryTarget.ALL,
                 consolidation=zenoh.ConsolidationMode.NONE,
@@ -123,25 +185,12 @@ class ZenohSession:
         """Put and take nothing more."""
         self._is_leaving.set()
 
-    async def close(self, publishers: Iterable[zenoh.Publisher]) -> None:
+    async def close(self, publishers: Iterable[Any]) -> None:
         """Undeclare everything, and close. Returns after a time limit even if Zenoh blocks."""
         if self._session is None:
             return
         try:
             await call(leave, self._session, [*self._declared, *publishers])
+            await call(join, self._readers)
         except (TimeoutError, zenoh.ZError) as error:
             log.warning("the Zenoh session stays open: %s", str(error) or "it does not close in time")
-
-
-def read_sample(sample: zenoh.Sample) -> ZenohSample:
-    """A sample as a value of our own."""
-    info, stamp, attachment = sample.source_info, sample.timestamp, sample.attachment
-    headers: dict[str, str] = {}
-    if sample.kind == zenoh.SampleKind.DELETE:
-        headers["zenoh-kind"] = "delete"
-    if attachment is not None:
-        headers["zenoh-attachment"] = base64.b64encode(attachment.to_bytes()).decode()
-    time_us = int(stamp.get_time().timestamp() * 1e6) if stamp is not None else environment.time_us()
-    origin = Origin(str(info.source_id.zid), int(info.source_id.eid)) if info is not None else None
-    sn = int(info.source_sn) if info is not None else 0
-    return ZenohSample(str(sample.key_expr), sample.payload.to_bytes(), time_us, origin, sn, headers)

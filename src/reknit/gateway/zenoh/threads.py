@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
+
+import zenoh
+
+from reknit import environment
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
-CALL_S = 30.0
+NAME: Final = "reknit-zenoh"
+CALL_S: Final = 30.0
 """How long a call may take."""
 
 
@@ -40,9 +46,39 @@ async def call(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> 
         with suppress(RuntimeError):  # the event loop is closed: nobody waits for the result
             loop.call_soon_threadsafe(finish, *outcome)
 
-    threading.Thread(target=work, name="reknit-zenoh", daemon=True).start()
+    threading.Thread(target=work, name=NAME, daemon=True).start()
     async with asyncio.timeout(CALL_S):
         return await done
+
+
+def start(function: Callable[P, object], *args: P.args, **options: P.kwargs) -> None:
+    """Call the function on a thread of its own, and do not wait for it."""
+    threading.Thread(target=function, args=args, kwargs=options, name=NAME, daemon=True).start()
+
+
+def each(taken: Iterable[T], handle: Callable[[T], object]) -> threading.Thread:
+    """Handle everything that a declared subscriber or queryable takes, on a thread of its own, until it is undeclared.
+
+    Threads of Zenoh's own would call Python. The process can't end while such a call waits.
+    """
+
+    def read() -> None:
+        with suppress(zenoh.ZError):  # it is undeclared
+            for one in taken:
+                handle(one)
+
+    thread = threading.Thread(target=read, name=f"{NAME}-reader", daemon=True)
+    thread.start()
+    return thread
+
+
+def join(readers: Iterable[threading.Thread], limit_s: float = CALL_S / 2) -> None:
+    """Blocking: wait until readers and calls have ended."""
+    calls = [one for one in threading.enumerate() if one.name == NAME]
+    stop = environment.monotonic() + limit_s
+    for thread in [*readers, *calls]:
+        if thread is not threading.current_thread():
+            thread.join(max(stop - environment.monotonic(), 0.0))
 
 
 def leave(session: Any, declared: list[Any]) -> None:

@@ -15,6 +15,7 @@ from reknit.node.admin import positions
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.admin.journal_requests import JournalRequests, Reply
 from reknit.node.admin.owners import owners
+from reknit.node.admin.queue_figures import QueueFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.core.core import Core
 from reknit.node.core.orders import OnOrder
@@ -48,6 +49,7 @@ class AdminResponder:
         config: Config,
         core: Core,
         figures: NodeFigures,
+        queues: QueueFigures,
         links: LinkAdmin,
         anycast: NodeAnycast,
         bridges: Bridges,
@@ -70,6 +72,7 @@ class AdminResponder:
             "route_add": bridges.ask_add,
             "route_delete": bridges.ask_delete,
             "ledger": figures.ledger,
+            "queues": queues.rows,
             "align": self._align,
         }
         """Requests that take a while, and are answered when they are done."""

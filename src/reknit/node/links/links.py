@@ -279,6 +279,14 @@ class Links:
 
     # -- questions
 
+    def knows(self, node: str) -> bool:
+        """Whether a node is or was linked with this one, directly or over others: its events come over links."""
+        return node in self.routes.known
+
+    def origin(self, source: bytes) -> str:
+        """The node on which a source is published, as far as is known."""
+        return self.machine.table.origins.of(source)
+
     def followed_since(self, patterns: Iterable[str]) -> int | None:
         """The position from which on everything on these topics came here from linked nodes without a break.
 

@@ -39,7 +39,7 @@ from reknit.wire.outcomes import RangeOutcome, Told, Want
 from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
-_READING: Final = frozenset(("status", "ledger", "topics", "streams", "pipeline"))
+_READING: Final = frozenset(("status", "ledger", "queues", "topics", "streams", "pipeline"))
 """Admin requests about all topics: a peer that may subscribe to everything may send them."""
 _JOURNAL: Final = frozenset(("span", "read", "records", "index"))
 """Admin requests for the journal itself, which also has the node's own topics: these have to be allowed, too."""

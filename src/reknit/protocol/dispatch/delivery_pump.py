@@ -102,7 +102,7 @@ class DeliveryPump:
                 continue
             if not queue.cursor.is_next(series, head, published.get(series)):
                 continue
-            if queue.lanes.parts >= rules.lanes_max or rules.of(head.topic).order != "none":
+            if queue.lanes.parts >= rules.lanes_max or queue.order or rules.of(head.topic).order != "none":
                 continue
             lane = queue.lanes.lane(series, head.topic, head.priority, is_ordered=False)
             queue.set_aside_early(entry.position, series, head.first, head.stop, head.length / head.count)
@@ -254,8 +254,7 @@ class DeliveryPump:
         )
 
     def _is_ordered(self, queue: Queue, topic: str) -> bool:
-        rules = self._state.rules
-        return rules.has_order and queue.is_durable and rules.of(topic).order != "none"
+        return self._state.order(queue, topic) != "none"
 
     def _deliver_in_part(self, queue: Queue, run: Run, index: int) -> bool:
         """A batch of which only parts are wanted, or not now. False if the cursor can't pass it yet."""

@@ -39,7 +39,7 @@ class Redelivery:
         bounds = (head.first, head.stop)
         held = SeqSet.from_ranges(queue.unsettled.in_flight_within(series, *bounds) if is_ordered else [])
         returned = queue.unsettled.waiting_within(series, *bounds) if is_ordered else []
-        by_key = is_ordered and not queue.is_cache and self._state.rules.of(head.topic).order == "key"
+        by_key = is_ordered and not queue.is_cache and self._state.order(queue, head.topic) == "key"
         for key, low, high in self._lane_keys(run, index, is_ordered, by_key):
             for start, stop in held.overlap(low, high):
                 lane = queue.lanes.lane(key, head.topic, head.priority, is_ordered)

@@ -181,8 +181,8 @@ class DispatchSettlement:
 
     def _retry(self, queue: Queue, series: Series, bounds: Range, due: float) -> None:
         start, stop = bounds
-        rules, reached = self._state.rules, stop
-        if rules.has_order and queue.is_durable and not queue.is_live and rules.of(series[0]).order != "none":
+        reached = stop
+        if not queue.is_live and self._state.order(queue, series[0]) != "none":
             reached = min(max(queue.cursor.passed_to(series), start), stop)
         if start < reached:
             queue.give_back(series, start, reached, due)

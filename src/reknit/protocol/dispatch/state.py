@@ -26,6 +26,7 @@ from reknit.protocol.effects import (
     Withhold,
 )
 from reknit.protocol.machine import Peer
+from reknit.protocol.queues.queue import Queue
 from reknit.protocol.queues.registry import QueueRegistry
 from reknit.records import OfAccount, Record, account_after
 from reknit.wire.messages import Message
@@ -93,6 +94,12 @@ class DispatchState:
             if isinstance(record, OfAccount) and record.name == name
         ]
         return account_after(account, coming) if coming else account
+
+    def order(self, queue: Queue, topic: str) -> str:
+        """What a queue keeps in order on a topic: `none`, `source` or `key`."""
+        if queue.order:
+            return queue.order
+        return self.rules.of(topic).order if self.rules.has_order and queue.is_durable else "none"
 
     # -- effects
 

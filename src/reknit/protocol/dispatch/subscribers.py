@@ -138,6 +138,9 @@ class Subscribers:
         name, queue = message.request.account, self._state.queues.named(message.request.account)
         if isinstance(queue, SharedQueue):
             self._ended = {one: ended for one, ended in self._ended.items() if ended != name}
+            if queue.order != message.request.order:
+                self._refuse(key, Code.FAILED_PRECONDITION, _other_order(queue, message.request.order))
+                return True
             self._state.queues.join(queue, self._member(message, key[0]))
             self._crashes.joined(key, message.request, queue)
             self._opened_member(message, queue, resumed=True)
@@ -246,17 +249,17 @@ class Subscribers:
         floor = state.end if position < 0 else position
         queue: Queue
         if request.queue:
-            first = self._member(message, peer)
             queue = SharedQueue(
                 request.account,
                 message.pattern,
                 position,
                 floor,
-                first,
+                self._member(message, peer),
                 lambda: state.now,
                 lanes,
                 leases,
                 isolation,
+                request.order,
             )
             return queue
         queue = Queue(
@@ -393,3 +396,8 @@ class Subscribers:
 def _called(name: str) -> str:
     """A durable subscriber or a queue, as its users call it."""
     return f"queue {name.removeprefix(QUEUES)!r}" if name.startswith(QUEUES) else f"subscriber {name!r}"
+
+
+def _other_order(queue: Queue, asked: str) -> str:
+    has = f"order={queue.order!r}" if queue.order else "no order of its own"
+    return f"{_called(queue.name)} has {has}, and this member asks for order={asked!r}: let all members say the same"

@@ -24,6 +24,7 @@ from typing import ClassVar, Protocol
 from reknit.attempts import Attempt, AttemptCount
 from reknit.batch import Head
 from reknit.entries import Run
+from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.protocol.machine import Peer
 from reknit.protocol.queues.attempt_counts import AttemptCounts
@@ -117,6 +118,11 @@ class Queue:
     def recipient(self) -> Recipient:
         """The answers go there: to the subscription itself, or to the member that is served."""
         return self
+
+    @property
+    def order(self) -> QueueOrder:
+        """What it keeps in order, whatever the rules of its topics say; empty if those hold."""
+        return ""
 
     @property
     def is_durable(self) -> bool:

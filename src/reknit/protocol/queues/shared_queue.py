@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from reknit.entries import Run
+from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.protocol.anycast.sharing import shares
 from reknit.protocol.machine import Peer
@@ -25,10 +26,15 @@ TURN_EVENTS = 16
 """How many events that wait beside the cursor a member gets before the next member's turn."""
 
 
+def key_of(name: str) -> tuple[Peer, int]:
+    """The key of a queue with members, by the name of its account."""
+    return ("queue", name), 0
+
+
 class SharedQueue(Queue):
     """A queue with members. `now` is the dispatcher's time."""
 
-    __slots__ = ("_now", "_quota", "_scanned", "_turn", "member", "members")
+    __slots__ = ("_now", "_order", "_quota", "_scanned", "_turn", "member", "members")
 
     is_shared = True
 
@@ -43,6 +49,7 @@ class SharedQueue(Queue):
         lanes: Lanes | None = None,
         leases: Leases | None = None,
         isolation: Isolation | None = None,
+        order: QueueOrder = "",
     ) -> None:
         super().__init__(
             first.peer,
@@ -60,6 +67,7 @@ class SharedQueue(Queue):
         self._scanned: Run | None = None
         """The last scan of the journal: members take a few events at a time from it."""
         self._now = now
+        self._order = order
         self._quota = NO_LIMIT
         """How many events the member may still get in its turn."""
         self._turn = 0
@@ -70,7 +78,11 @@ class SharedQueue(Queue):
     @property
     def key(self) -> tuple[Peer, int]:
         """Of the queue itself, which outlasts its members."""
-        return ("queue", self.name), 0
+        return key_of(self.name)
+
+    @property
+    def order(self) -> QueueOrder:
+        return self._order
 
     @property
     def recipient(self) -> Member:

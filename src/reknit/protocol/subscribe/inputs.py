@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from reknit.batch import Batch
+from reknit.fields import QueueOrder
 from reknit.protocol.effects import SendToNode
 from reknit.protocol.machine import Connected, Disconnected
 from reknit.protocol.recovery import recovery as recovering
@@ -35,6 +36,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     """The queue of which it is a member."""
     process: bytes = b""
     """Names the process that runs this; empty if it does not crash with its events."""
+    order: QueueOrder = ""
+    """What its queue keeps in order."""
 
 
 class SubscriberState(Enum):

@@ -78,6 +78,7 @@ class NodeSubscription:
                     options.takes_streams,
                     options.queue,
                     options.process,
+                    options.order,
                 )
             )
         )

@@ -21,6 +21,7 @@ from typing import assert_never
 
 from reknit.batch import Batch
 from reknit.delivery import RECOVERED, Delivery
+from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.disposition import Disposition
@@ -82,13 +83,24 @@ class Subscriber:
         confirms_losses: bool = True,
         queue: str = "",
         process: bytes = b"",
+        order: QueueOrder = "",
     ) -> None:
         start = start or Start()
         self.sub = sub
         self.pattern = pattern
         self.name = name
         options = SubscriptionOptions(
-            sub, pattern, name, start, credit_bytes, is_cache, takes_streams, confirms_losses, queue, process
+            sub,
+            pattern,
+            name,
+            start,
+            credit_bytes,
+            is_cache,
+            takes_streams,
+            confirms_losses,
+            queue,
+            process,
+            order,
         )
         self.node = NodeSubscription(options)
         self._resume_point = ResumePoint(start)

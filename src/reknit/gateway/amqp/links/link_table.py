@@ -105,7 +105,8 @@ class LinkTable:
         pattern = Pattern(services.replies.create() if source.is_dynamic else topic_of(source.address))
         if not source.is_dynamic and not services.rights.may_read(pattern):
             return Code.PERMISSION_DENIED, f"{services.rights.user} may not read {pattern}"
-        name = self._durable_name(link) if source.is_durable and not source.is_dynamic else ""
+        called = self._name(link)
+        name = called if source.is_durable and not source.is_dynamic else ""
         if why := services.quotas.subscribe(services.rights.user, name):
             return Code.RESOURCE_EXHAUSTED, why
         self._links[link] = AmqpOutgoingLink(
@@ -113,13 +114,14 @@ class LinkTable:
             link,
             pattern=pattern,
             name=name,
+            called=called,
             is_dynamic=source.is_dynamic,
             default_outcome=self._default_outcome(deliveries.link_name(link)),
         )
         return None
 
-    def _durable_name(self, link: Handle) -> str:
-        """The name of a durable subscriber. It contains the user, so that nobody can use another user's name."""
+    def _name(self, link: Handle) -> str:
+        """What a receiver is called. It contains the user, so that nobody can use another user's durable name."""
         user = self._services.rights.user
         who = () if user == ANONYMOUS else (user,)
         parts = (*who, self._container(), deliveries.link_name(link))

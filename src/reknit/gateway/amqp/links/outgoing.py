@@ -60,7 +60,7 @@ class ReceiverTerms(NamedTuple):
 
 
 class AmqpOutgoingLink:
-    """One link. With a `name`, its subscription is durable."""
+    """One link. With a `name`, its subscription is durable; `called` is its name in figures and trails."""
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class AmqpOutgoingLink:
         *,
         pattern: Pattern,
         name: str,
+        called: str,
         is_dynamic: bool,
         default_outcome: DefaultOutcome | None = None,
     ) -> None:
@@ -93,6 +94,7 @@ class AmqpOutgoingLink:
         self._receiver = services.node.receiver(
             pattern.text,
             name,
+            called=called,
             owner=services.rights.user,
             on_batch=self._on_batch,
             has_room=self._has_room,
