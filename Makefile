@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 2, 8))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim sim-coverage mutants fuzz chaos soak overload attack dist lock docs clean
+.PHONY: help setup demo test check bench sim sim-coverage mutants fuzz chaos soak overload attack dist lock docs screenshots clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ attack: setup ## Try every door of a node with every credential, and the ways ar
 
 docs: setup ## Write the reference pages that come from code
 	@$(BIN)/python scripts/reference.py
+
+screenshots: setup ## Take the pictures of the console in docs/images/
+	@$(BIN)/python scripts/screenshots.py
 
 dist: setup ## Build the wheel and the sdist, a list of their parts (SBOM, CycloneDX) and checksums into dist/
 	@test -x $(VENV)/build/bin/cyclonedx-py || { $(PYTHON) -m venv $(VENV)/build && \

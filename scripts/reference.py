@@ -59,7 +59,40 @@ def configuration() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"cli.md": cli, "configuration.md": configuration}
+def http_api() -> str:
+    from reknit.console.api import ROOT
+    from reknit.console.resources import RESOURCES
+
+    lines = [
+        "# The HTTP API",
+        "",
+        "The figures of a node as JSON, for programs and for [the console](../how-to/console.md). A node that serves",
+        f"HTTP (`http.listen`) has them below `{ROOT}`, and describes them at `{ROOT}openapi.json`. Each request is",
+        "made with the rights of the one who sends it: `Authorization: Bearer TOKEN`, or a certificate.",
+        "",
+        'An answer with another status than 200 is `{"code": …, "error": …}` with a google.rpc code and a text. A',
+        "POST is JSON (`Content-Type: application/json`).",
+    ]
+    for one in RESOURCES:
+        lines += ["", f"## `{one.method} {ROOT}{one.path}`", "", one.help]
+        if one.parameters:
+            lines += ["", "| parameter | default | |", "| --- | --- | --- |"]
+            for row in one.parameters:
+                choices = f": {', '.join(f'`{choice}`' for choice in row.choices)}" if row.choices else ""
+                lines.append(
+                    f"| `{row.name}` | {f'`{row.default}`' if row.default != '' else ''} | {row.help}{choices} |"
+                )
+        if one.body is not None:
+            fields = ", ".join(f"`{name}`" for name in one.body.__struct_fields__)
+            lines += ["", f"The body has {fields}; all are optional."]
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli,
+    "configuration.md": configuration,
+    "http-api.md": http_api,
+}
 
 
 def stale() -> list[str]:

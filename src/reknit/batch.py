@@ -6,12 +6,12 @@ batch, identified by (source, seq). Both are frozen. `reknit.batch_layout` descr
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from itertools import islice, repeat
-from typing import Any, Final, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
@@ -38,12 +38,12 @@ from reknit.batch_layout import (
     sections,
     total,
 )
-from reknit.delivery import FIRST, Delivery
+from reknit.delivery import FIRST, Delivery, Settleable
 from reknit.envelope.attributes import Attributes
 from reknit.envelope.columns import has_attributes, read_attributes
 from reknit.errors import LocalError
 from reknit.frame import Buffer
-from reknit.outcome import Code, Outcome
+from reknit.outcome import Outcome
 
 __all__ = [
     "FLAG_ATTRIBUTES",
@@ -58,16 +58,19 @@ __all__ = [
     "Batch",
     "Event",
     "Head",
+    "TypedEvent",
     "parse_head",
     "total",
 ]
+
+T = TypeVar("T")
 
 SAME_MIN: Final = 16
 SAME_MAX: Final = 4096
 """From `SAME_MIN` to `SAME_MAX` payloads of one length are split in one call."""
 
 
-class Batch(msgspec.Struct, frozen=True, eq=False):
+class Batch(msgspec.Struct, Settleable, frozen=True, eq=False, dict=True):
     """Events `[first, stop)` of one source on one topic, over the bytes that carry them.
 
     >>> batch = Batch.build(bytes(16), "plant/line1/temp", 7, [b"21.5", b"21.6"], time_us=1)
@@ -206,6 +209,11 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
             block = BytesIO(memoryview(self.data)[block_at:])
         return list(map(block.read, memoryview(packed).cast("I").tolist()))
 
+    @cached_property
+    def event_columns(self) -> Mapping[str, list[Any]]:
+        """As `columns`, decoded once: for readers that ask for each event."""
+        return self.columns()
+
     def columns(self) -> dict[str, list[Any]]:
         """The fields beside the payload that differ from event to event: {name: [a value per event]}."""
         size = HEADER.unpack_from(self.data)[COLUMNS_LEN]
@@ -238,31 +246,6 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
         delivery = FIRST if old is FIRST else Delivery(old.attempt, old.counted, old.ordered_to)
         return Batch(*part, self.position, delivery=delivery)
 
-    # -- outcomes
-
-    def accept(self) -> Awaitable[None]:
-        """All events were processed."""
-        return self._settle(Outcome.ACCEPTED)
-
-    def release(self) -> Awaitable[None]:
-        """None of the events was processed: try the next path, without counting an attempt."""
-        return self._settle(Outcome.RELEASED)
-
-    def fail(self, delay_s: float = 0.0, code: int = 0, text: str = "") -> Awaitable[None]:
-        """Processing failed: deliver all events again after a back-off of at least `delay_s`.
-
-        The configuration may give a google.rpc code its own back-off, or exclude it from retries.
-        """
-        return self._settle(Outcome.FAILED, delay_s=delay_s, code=int(code), text=text)
-
-    def in_progress(self) -> Awaitable[None]:
-        """Processing takes longer: renew the lease of all events."""
-        return self._settle(Outcome.RECEIVED)
-
-    def reject(self, code: int = Code.INVALID_ARGUMENT, text: str = "") -> Awaitable[None]:
-        """The events can never be processed: dead-letter them."""
-        return self._settle(Outcome.REJECTED, code=int(code), text=text)
-
     def _settle(self, outcome: Outcome, **details: Any) -> Awaitable[None]:
         settle = self.delivery.settle
         if settle is None:
@@ -271,12 +254,11 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
         return result
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
-    """One event. It refers to its batch and reads everything but the payload from there, so that it stays light."""
+class _BatchEvent(msgspec.Struct, Settleable, frozen=True, gc=False):
+    """One event of a batch. It reads everything but the payload from there, so that it stays light."""
 
     batch: Batch
     seq: int
-    payload: bytes
 
     @property
     def topic(self) -> str:
@@ -318,17 +300,45 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         return dict(self._column("headers") or {})
 
     @property
+    def key(self) -> str:
+        """The key that the publisher gave this event, or nothing."""
+        return str(self._column("key") or "")
+
+    @property
     def attributes(self) -> Attributes | None:
         """Its uProtocol attributes; None for an event without attributes."""
         if not has_attributes(self.batch):
             return None
         index = self.seq - self.batch.head.first
-        return read_attributes(self.batch, index, index + 1)[0]
+        return read_attributes(self.batch, index, index + 1, self.batch.event_columns)[0]
 
     @property
     def is_stream(self) -> bool:
         """Whether the payload comes in chunks: `payload` is empty then, and `pieces` has it."""
         return bool(self.batch.head.flags & FLAG_STREAM)
+
+    @property
+    def attempt(self) -> int:
+        """1 on the first delivery, more on a repeated one."""
+        return self.batch.delivery.attempt
+
+    def _column(self, name: str) -> Any:
+        values = self.batch.event_columns.get(name)
+        return None if values is None else values[self.seq - self.batch.head.first]
+
+    def _settle(self, outcome: Outcome, **details: Any) -> Awaitable[None]:
+        batch = self.batch
+        settle = batch.delivery.settle
+        if settle is None:
+            raise _not_delivered(f"event {self.id}")
+        result: Awaitable[None] = settle(batch, self.seq, self.seq + 1, outcome, **details)
+        return result
+
+
+class Event(_BatchEvent, frozen=True, gc=False):
+    """One event, with its payload as bytes."""
+
+    payload: bytes
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The payload in chunks, as they arrive; the whole payload at once for an event that is not a stream.
@@ -342,47 +352,13 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         async for piece in self.batch.stream:
             yield piece
 
-    @property
-    def attempt(self) -> int:
-        """1 on the first delivery, more on a repeated one."""
-        return self.batch.delivery.attempt
 
-    def _column(self, name: str) -> Any:
-        values = self.batch.columns().get(name)
-        return None if values is None else values[self.seq - self.batch.head.first]
+class TypedEvent(_BatchEvent, Generic[T], frozen=True, gc=True):
+    """One event, with its payload as the value that a codec read from it."""
 
-    # -- outcomes
-
-    def accept(self) -> Awaitable[None]:
-        """It was processed: do not deliver it to this subscriber again."""
-        return self._settle(Outcome.ACCEPTED)
-
-    def release(self) -> Awaitable[None]:
-        """It was not processed: try the next path, without counting an attempt."""
-        return self._settle(Outcome.RELEASED)
-
-    def fail(self, delay_s: float = 0.0, code: Code | int = 0, text: str = "") -> Awaitable[None]:
-        """Processing failed: deliver it again after a back-off of at least `delay_s`.
-
-        The configuration may give a google.rpc code its own back-off, or exclude it from retries.
-        """
-        return self._settle(Outcome.FAILED, delay_s=delay_s, code=int(code), text=text)
-
-    def in_progress(self) -> Awaitable[None]:
-        """Processing takes longer: renew its lease."""
-        return self._settle(Outcome.RECEIVED)
-
-    def reject(self, code: Code | int = Code.INVALID_ARGUMENT, text: str = "") -> Awaitable[None]:
-        """It can never be processed: dead-letter it with this code and text."""
-        return self._settle(Outcome.REJECTED, code=int(code), text=text)
-
-    def _settle(self, outcome: Outcome, **details: Any) -> Awaitable[None]:
-        batch = self.batch
-        settle = batch.delivery.settle
-        if settle is None:
-            raise _not_delivered(f"event {self.id}")
-        result: Awaitable[None] = settle(batch, self.seq, self.seq + 1, outcome, **details)
-        return result
+    payload: T
+    raw: bytes
+    """The payload as it came."""
 
 
 def _not_delivered(what: str) -> LocalError:

@@ -7,7 +7,10 @@
     │   ├── InvalidAttributes   (also ValueError) an event's attributes do not fit its type
     │   ├── InvalidConfig       (also ValueError) a setting is unknown or its value is not allowed
     │   ├── InvalidCheckpoint   (also ValueError) not the text of a checkpoint
+    │   ├── InvalidPayload      (also TypeError) a value that is no payload, and there is no codec for it
+    │   ├── TooLarge            (also ValueError) larger than a limit allows
     │   ├── Full                a limit was reached and the caller chose not to wait
+    │   ├── NotOpen             used before its `async with`
     │   ├── Closed              used after it was closed
     │   └── NotConnected        (also ConnectionError) there is no connection to use
     │       └── TlsFailed       the TLS handshake failed, or a certificate can't be verified
@@ -37,9 +40,9 @@ from reknit.outcome import code_name
 
 __all__ = [
     "Aborted", "Closed", "Full", "Gone", "InvalidAddress", "InvalidAttributes", "InvalidCheckpoint", "InvalidConfig",
-    "InvalidTopic", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked", "LocalError", "MalformedFrame",
-    "Modified", "NotConnected", "Refused", "Rejected", "ReknitError", "Released", "RemoteError", "RequestFailed",
-    "TlsFailed", "Undelivered", "VersionMismatch",
+    "InvalidPayload", "InvalidTopic", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked", "LocalError",
+    "MalformedFrame", "Modified", "NotConnected", "NotOpen", "Refused", "Rejected", "ReknitError", "Released",
+    "RemoteError", "RequestFailed", "TlsFailed", "TooLarge", "Undelivered", "VersionMismatch",
 ]  # fmt: skip
 
 _SHOWN_CHARS_MAX = 80
@@ -143,6 +146,40 @@ class InvalidCheckpoint(_InvalidText):
     kind = "checkpoint"
 
 
+class InvalidPayload(LocalError, TypeError):
+    """A value can't be a payload. `value` is that value.
+
+    >>> print(InvalidPayload({"temp": 21.5}))
+    Invalid payload {'temp': 21.5} (dict): pass bytes or str, or choose a codec, as in codec=JSON
+    """
+
+    def __init__(self, value: object, why: str = "") -> None:
+        super().__init__(value, why)
+        self.value = value
+        self.why = why or "pass bytes or str, or choose a codec, as in codec=JSON"
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > _SHOWN_CHARS_MAX:
+            shown = f"{shown[:_SHOWN_CHARS_MAX]}…"
+        return f"Invalid payload {shown} ({type(self.value).__name__}): {self.why}"
+
+
+class TooLarge(LocalError, ValueError):
+    """Something is larger than a limit allows. Waiting does not help.
+
+    >>> print(TooLarge("a payload of 20 bytes on 'plant/temp'", 10, "limits.payload_bytes_max"))
+    too large: a payload of 20 bytes on 'plant/temp'; limits.payload_bytes_max allows 10, send less or raise it
+    """
+
+    def __init__(self, what: str, allowed: int, setting: str) -> None:
+        super().__init__(what, allowed, setting)
+        self.what, self.allowed, self.setting = what, allowed, setting
+
+    def __str__(self) -> str:
+        return f"too large: {self.what}; {self.setting} allows {self.allowed}, send less or raise it"
+
+
 class Full(LocalError):
     """A limit was reached, and the caller chose not to wait.
 
@@ -156,6 +193,22 @@ class Full(LocalError):
 
     def __str__(self) -> str:
         return f"full: {self.limit}; wait and try again, or raise {self.setting}"
+
+
+class NotOpen(LocalError):
+    """An object was used without the `async with` or `with` that opens it.
+
+    >>> print(NotOpen("the session"))
+    the session is not open; use it in an `async with` statement, or in a `with` statement if it is a blocking one
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        do = "use it in an `async with` statement, or in a `with` statement if it is a blocking one"
+        return f"{self.what} is not open; {do}"
 
 
 class Closed(LocalError):

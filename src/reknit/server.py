@@ -84,8 +84,12 @@ def _needed_by(setting: str, extra: str, config: Config) -> Iterator[None]:
 
 def _http_server(node: GatewayNode) -> Door:
     with _needed_by("http.listen", "http", node.config):
+        from reknit.console.console import Console
         from reknit.gateway.http.server import HttpServer
-    return HttpServer(node)
+    server = HttpServer(node)
+    if node.config.http.console:
+        Console(node, server)
+    return server
 
 
 def _amqp_server(node: GatewayNode) -> Door:

@@ -42,6 +42,9 @@ class Part:
 
     def fail(self, error: LocalError | Refused) -> None: ...
 
+    def is_heard(self) -> bool:
+        return False
+
 
 @pytest.fixture
 def router() -> MessageRouter:

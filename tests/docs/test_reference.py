@@ -18,7 +18,7 @@ def script() -> dict[str, object]:
     return runpy.run_path(str(ROOT / "scripts" / "reference.py"))
 
 
-@pytest.mark.parametrize("name", ["cli.md", "configuration.md"])
+@pytest.mark.parametrize("name", ["cli.md", "configuration.md", "http-api.md"])
 def test_a_page_is_what_the_code_says(script: dict[str, object], name: str) -> None:
     pages = script["PAGES"]
     assert isinstance(pages, dict)

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from reknit.batch import Batch
 from reknit.errors import Gone, Refused
+from reknit.node.admin import journal_requests
+from reknit.node.admin.admin_requests import RUNNING_MAX
 from reknit.outcome import Code
 from tests.node.fabric import TOPIC, client, fabric, numbers, run
 
@@ -118,5 +121,59 @@ def test_a_node_that_aligns_asks_for_few_buckets_at_a_time() -> None:
                 await session.ask("align", pattern="**", level="spans", buckets=[1, 2, 3])
             with pytest.raises(Refused):
                 await session.ask("align", pattern="**", level="spans", buckets=[64])
+
+    run(test)
+
+
+def test_events_that_do_not_fit_into_an_answer_are_found_with_the_next_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal_requests, "READ_BYTES_MAX", 3_000)
+
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            publisher = session.publisher(TOPIC)
+            for number in range(6):
+                await publisher.publish_many([bytes([number]) * 100] * 10)
+            start, stop, questions = 1, 61, 0
+            while start < stop:
+                body, data = await session.ask_raw(
+                    "find", topic=TOPIC, source=publisher.source, start=start, stop=stop
+                )
+                assert body["first_held"] == 1
+                assert len(data) <= 3_000
+                while data:
+                    batch = Batch.parse(data)
+                    assert batch.first == start
+                    start, data = batch.stop, data[batch.head.length :]
+                assert body["next"] == start
+                questions += 1
+            assert questions > 1
+
+    run(test)
+
+
+def test_a_client_has_only_so_many_long_requests_answered_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        may_end = asyncio.Event()
+
+        async def slow(requests: object, args: object) -> dict[str, int]:
+            await may_end.wait()
+            return {}
+
+        monkeypatch.setattr(journal_requests.JournalRequests, "checkpoint", slow)
+        async with fabric() as [node], client(node) as session, client(node) as other:
+            running = [
+                asyncio.create_task(session.ask("checkpoint", pattern="**")) for _ in range(RUNNING_MAX)
+            ]
+            await session.ask("span")  # the requests before it have arrived
+            with pytest.raises(Refused, match="too many requests") as refused:
+                await session.ask("checkpoint", pattern="**")
+            assert refused.value.code == Code.RESOURCE_EXHAUSTED
+            running.append(asyncio.create_task(other.ask("checkpoint", pattern="**")))
+            await other.ask("span")
+            may_end.set()
+            assert await asyncio.gather(*running) == [{}] * (RUNNING_MAX + 1)
+            assert await session.ask("checkpoint", pattern="**") == {}, "those that ended do not count"
 
     run(test)

@@ -50,7 +50,7 @@ def kinds() -> set[type[Message]]:
 class Line:
     """A connection that remembers what was sent over it."""
 
-    peer, certified, is_inside = "someone", NO_CREDENTIALS, False
+    peer, certified, is_inside, door = "someone", NO_CREDENTIALS, False, "tcp"
     received_at = sent_at = 0.0
 
     def __init__(self) -> None:

@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Literal, Unpack, overload
+from enum import Enum
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from reknit import environment
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
+from reknit.client.codecs import CodecOf, codec_of
 from reknit.client.group.group import Group, topic_of, transport_of
 from reknit.client.group.journal import GroupJournal
 from reknit.client.group.keys import GroupKeys
-from reknit.client.message_router import MessageRouter
+from reknit.client.message_router import MessageRouter, RoutedPublisher
 from reknit.client.options import (
     GroupOptions,
     OnLost,
     PublisherKeywords,
     PublisherOptions,
+    SubscribeKeywords,
     SubscribeOptions,
-    check_queue,
+    check_publisher,
+    check_subscription,
 )
+from reknit.client.publish.event_fields import Headers, check_priority, variant_of
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.publish.publisher import Publisher
+from reknit.client.publish.typed_publisher import TypedPublisher, encode_all_typed, encode_typed
 from reknit.client.recovery.subscription_recovery import RecoveryAccess
 from reknit.client.rpc.attribute_publisher import AttributePublishers
 from reknit.client.rpc.requests import Caller, Reply, address_of, default_address
 from reknit.client.rpc.service import Handler, Service
 from reknit.client.subscribe.subscription import Subscription
+from reknit.client.subscribe.typed_subscription import TypedSubscription
 from reknit.config import Config, MulticastSettings
 from reknit.connection.ledger_pages import read_ledger
 from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
-from reknit.errors import Closed
+from reknit.errors import Closed, NotOpen, ReknitError
 from reknit.fields import QueueOrder
 from reknit.frame import Buffer
 from reknit.lineage import lasting_source
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.topic import Pattern, check_topic
 from reknit.transport.heap import keep_heap
+
+T = TypeVar("T")
+
+log = logging.getLogger("reknit.client")
+
+
+class _State(Enum):
+    NEW = "new"
+    OPEN = "open"
+    CLOSED = "closed"
 
 
 class Session:
@@ -61,6 +79,7 @@ class Session:
         self.name = name
         self.config = config or Config()
         self._wait_s = wait_s
+        self._state = _State.NEW
         self._id = environment.token_bytes(SOURCE_BYTES // 2)
         self._count = 0
         self.address = address_of(address) if address else default_address(name, self._id)
@@ -72,36 +91,60 @@ class Session:
         )
         self._access = RecoveryAccess(name=name, config=self.config, token=token, tls=tls)
         self._caller: Caller | None = None
-        self._by_topic: dict[str, Publisher] = {}
+        self._by_topic: dict[str | tuple[str, int], Publisher] = {}
 
     # -- life
 
     async def open(self) -> Session:
         """Connect. Raises `NotConnected` when no node answers in time."""
+        self._check_not_closed()
         keep_heap()
         await self.connection.open(self._wait_s)
+        self._state = _State.OPEN
         return self
 
     async def close(self) -> None:
-        """Return when everything published is stored, then disconnect."""
+        """Return when everything published is stored, then disconnect.
+
+        Raises the error of events that are not stored, if no call has raised it before.
+        """
+        self._state = _State.CLOSED
         if self._caller is not None:
             await self._caller.close()
-        publishers = self.router.publishers
+        publishers = list(self.router.publishers.values())
+        unheard: list[BaseException] = []
         try:
             if self.connection.is_up:
-                await asyncio.gather(*(publisher.flush() for publisher in list(publishers.values())))
+                unheard = await _flush_all(publishers)
         finally:
             for stream in list(self.router.streams.values()):
                 await stream.abort()
-            for publisher in list(publishers.values()):
+            for publisher in publishers:
                 publisher.fail(Closed("the session", "connect again"))
             await self.connection.close()
+        if unheard:
+            raise unheard[0]
 
     async def __aenter__(self) -> Session:
         return await self.open()
 
     async def __aexit__(self, *args: object) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except ReknitError as error:
+            if args[0] is None:
+                raise
+            log.warning("not all events of the session with %s were stored: %s", self.url, error)
+
+    def _check_open(self) -> None:
+        """Refuse at once what would wait for a connection for ever."""
+        self._check_not_closed()
+        if self._state is _State.NEW:
+            raise NotOpen("the session")
+
+    def _check_not_closed(self) -> None:
+        if self._state is _State.CLOSED:
+            raise Closed("the session", "connect again")
 
     @property
     def is_connected(self) -> bool:
@@ -115,6 +158,7 @@ class Session:
         topic: str,
         *,
         outcome: Literal[True],
+        codec: None = None,
         resend_released: bool = False,
         **options: Unpack[PublisherKeywords],
     ) -> OutcomePublisher: ...
@@ -125,6 +169,7 @@ class Session:
         topic: str,
         *,
         resend_released: Literal[True],
+        codec: None = None,
         outcome: bool = False,
         **options: Unpack[PublisherKeywords],
     ) -> OutcomePublisher: ...
@@ -134,15 +179,28 @@ class Session:
         self,
         topic: str,
         *,
+        codec: None = None,
         outcome: bool = False,
         resend_released: bool = False,
         **options: Unpack[PublisherKeywords],
     ) -> Publisher: ...
 
+    @overload
     def publisher(
         self,
         topic: str,
         *,
+        codec: CodecOf[T],
+        outcome: bool = False,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> TypedPublisher[T]: ...
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        codec: CodecOf[Any] | None = None,
         wait: bool = True,
         ttl_ms: int = 0,
         priority: int = PRIORITY_DEFAULT,
@@ -154,8 +212,11 @@ class Session:
         stored_by: int = 1,
         resend_released: bool = False,
         outcome: bool = False,
-    ) -> Publisher:
+    ) -> Publisher | TypedPublisher[Any]:
         """A publisher on one topic, with a source of its own.
+
+        With a `codec` it takes values in place of payloads: `reknit.JSON`, `reknit.MsgPack`, or a type, such as a
+        msgspec Struct, a dataclass or a pydantic model, whose values are sent as JSON.
 
         In a session with a name the source is lasting: a later session of that name continues its seqs. `wait=False`
         raises `Full` at the window's limit instead of waiting. The publisher holds its newest events (`history` of
@@ -181,13 +242,16 @@ class Session:
             resend_released=resend_released,
             outcome=outcome,
         )
-        return self.make_publisher(topic, options)
+        made = self.make_publisher(topic, options)
+        return made if codec is None else TypedPublisher(made, codec_of(codec))
 
-    def make_publisher(self, topic: str, options: PublisherOptions) -> Publisher:
-        """As `publisher`, with its keywords as one value."""
+    def make_publisher(self, topic: str, options: PublisherOptions, variant: str = "") -> Publisher:
+        """As `publisher`, with its keywords as one value. A `variant` of a topic has a lasting source of its own."""
+        self._check_open()
         check_topic(topic)
+        check_publisher(options)
         self._count += 1
-        lineage = f"{self.name}\0{topic}" if self.name and options.source is None else ""
+        lineage = f"{self.name}\0{topic}{variant}" if self.name and options.source is None else ""
         source = self._source(lineage) if options.source is None else options.source
         is_lasting = options.source is not None or bool(self.name)
         if source in self.router.publishers:
@@ -211,22 +275,124 @@ class Session:
             return lasting_source(lineage, self.router.connection.epoch)
         return self._id + self._count.to_bytes(SOURCE_BYTES // 2, "big")
 
-    def _publisher_of(self, topic: str) -> Publisher:
-        publisher = self._by_topic.get(topic)
+    def _publisher_of(self, topic: str, priority: int | None = None) -> Publisher:
+        """The publisher of calls without one. Events of another priority overtake, so they have their own source."""
+        key = topic if priority is None else (topic, check_priority(priority))
+        publisher = self._by_topic.get(key)
         if publisher is None:
-            publisher = self._by_topic[topic] = self.publisher(topic)
+            publisher = self._make_publisher_of(topic, priority)
+            self._by_topic[key] = publisher
         return publisher
 
-    def publish(self, topic: str, payload: Buffer | str) -> StoredFuture:
-        """Publish one event. Awaiting the result returns when the event is stored: durable on the node."""
-        return self._publisher_of(topic).publish(payload)
+    def _make_publisher_of(self, topic: str, priority: int | None) -> Publisher:
+        if priority is None:
+            return self.publisher(topic)
+        if priority == PRIORITY_DEFAULT:
+            return self._publisher_of(topic)
+        return self.make_publisher(topic, PublisherOptions(priority=priority), variant_of(priority))
 
-    def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> StoredFuture:
-        """Publish many events in one call and as few batches as possible; the awaitable is done when all are stored."""
-        return self._publisher_of(topic).publish_many(payloads)
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: Buffer | str,
+        *,
+        codec: None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture: ...
+
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: T,
+        *,
+        codec: CodecOf[T],
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture: ...
+
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        codec: CodecOf[Any] | None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture:
+        """Publish one event. Awaiting the result returns when the event is stored: durable on the node.
+
+        `key`: on a topic with `order = "key"`, an event waits only for events of the same key. `headers` are texts for
+        subscribers. After `ttl_ms` milliseconds the event is not worth delivering any more. `priority` is a number
+        from 0 to 6 (1): events of a higher one overtake. With a `codec` the payload is a value: see `publisher`.
+        """
+        if codec is not None:
+            payload, headers = encode_typed(codec_of(codec), payload, headers)
+        publisher = self._by_topic.get(topic) if priority is None else None
+        if publisher is None:
+            publisher = self._publisher_of(topic, priority)
+        if key is None and headers is None and ttl_ms is None:
+            return publisher.publish(payload)
+        return publisher.publish(payload, key=key, headers=headers, ttl_ms=ttl_ms)
+
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Buffer | str],
+        *,
+        codec: None = None,
+        keys: Sequence[str] | None = None,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture: ...
+
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[T],
+        *,
+        codec: CodecOf[T],
+        keys: Sequence[str] | None = None,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture: ...
+
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Any],
+        *,
+        codec: CodecOf[Any] | None = None,
+        keys: Sequence[str] | None = None,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> StoredFuture:
+        """Publish many events in one call and as few batches as possible; the awaitable is done when all are stored.
+
+        The rest is as in `publish`, with a key for each event, and headers for all of them or a list for each.
+        """
+        if codec is not None:
+            payloads, headers = encode_all_typed(codec_of(codec), payloads, headers)
+        return self._publisher_of(topic, priority).publish_many(
+            payloads, keys, headers=headers, ttl_ms=ttl_ms
+        )
 
     def publish_event(self, attributes: Attributes, payload: bytes) -> StoredFuture:
         """Publish one event to the address in its uProtocol attributes. Raises `InvalidAttributes`."""
+        self._check_open()
         return self.attribute_publishers.send(attributes, payload)
 
     # -- requests
@@ -246,6 +412,7 @@ class Session:
         no service got the request; after DEADLINE_EXCEEDED it is not known whether it was carried out. Further
         `attributes` may be `permission_level`, `token`, `traceparent` and `payload_format`.
         """
+        self._check_open()
         if self._caller is None:
             self._caller = Caller(
                 self.address, self.config.rpc, publish=self.publish_event, subscribe=self.subscribe
@@ -261,6 +428,7 @@ class Session:
         Requests wait until their ttl ends while no service is there. One session at a time serves an address: the
         latest, unless each has a `name` of its own.
         """
+        self._check_open()
         limit = self.config.rpc.handlers_max if handlers_max is None else handlers_max
         return Service(
             address_of(address),
@@ -273,10 +441,21 @@ class Session:
 
     # -- subscribing
 
+    @overload
+    def subscribe(
+        self, pattern: str, *, codec: None = None, **options: Unpack[SubscribeKeywords]
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self, pattern: str, *, codec: CodecOf[T], **options: Unpack[SubscribeKeywords]
+    ) -> TypedSubscription[T]: ...
+
     def subscribe(
         self,
         pattern: str,
         *,
+        codec: CodecOf[Any] | None = None,
         name: str = "",
         queue: str = "",
         order: QueueOrder = "",
@@ -290,8 +469,12 @@ class Session:
         query_s: float | None = None,
         is_cache: bool = False,
         streams: bool = False,
-    ) -> Subscription:
+    ) -> Subscription | TypedSubscription[Any]:
         """Events that match the pattern, in order per source.
+
+        With a `codec`, `event.payload` is a value: `reknit.JSON`, `reknit.MsgPack`, or a type, such as a msgspec
+        Struct, a dataclass or a pydantic model, that is read from JSON. An event that can't be decoded is rejected with
+        the reason, so a durable subscription makes it a dead letter.
 
         With a `name` the subscription is durable: the node retains the events that it has not settled, and it resumes
         where it left off. It starts with events that are published from now on, or with history, or after a
@@ -329,13 +512,14 @@ class Session:
             is_cache=is_cache,
             streams=streams,
         )
-        return self.make_subscription(pattern, options)
+        made = self.make_subscription(pattern, options)
+        return made if codec is None else TypedSubscription(made, codec_of(codec), pattern)
 
     def make_subscription(self, pattern: str, options: SubscribeOptions) -> Subscription:
         """As `subscribe`, with its keywords as one value."""
+        self._check_open()
         Pattern(pattern)
-        if options.queue or options.order:
-            check_queue(options)
+        check_subscription(options)
         self._count += 1
         return Subscription(self.router, self._access, sub=self._count, pattern=pattern, options=options)
 
@@ -369,6 +553,7 @@ class Session:
 
     def make_group(self, name: str, options: GroupOptions) -> Group:
         """As `group`, with its keywords as one value."""
+        self._check_open()
         config = options.settings if options.settings is not None else self.config.group
         return Group(
             name,
@@ -400,6 +585,7 @@ class Session:
 
     async def ask_raw(self, what: str, **args: Any) -> tuple[Any, bytes]:
         """As `ask`, with the bytes of batches that came with the answer."""
+        self._check_open()
         return await self.router.admin_requests.ask(what, args)
 
     async def status(self) -> dict[str, Any]:
@@ -436,6 +622,14 @@ class Session:
         """The routes that were added to the node."""
         rows: list[dict[str, Any]] = await self.ask("routes")
         return rows
+
+
+async def _flush_all(publishers: Sequence[RoutedPublisher]) -> list[BaseException]:
+    """Store everything that was published; returns the errors that no caller has got before."""
+    failed = [publisher for publisher in publishers if publisher.is_heard()]
+    rest = [publisher for publisher in publishers if publisher not in failed]
+    results = await asyncio.gather(*(publisher.flush() for publisher in rest), return_exceptions=True)
+    return [result for result in results if isinstance(result, BaseException)]
 
 
 def connect(

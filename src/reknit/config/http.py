@@ -54,4 +54,5 @@ class HttpSettings(Section):
         (),
         "further names of a node that listens on the loopback address, as a proxy passes them on; '*': all",
     )
+    console: bool = setting(True, "serve the console at / and the figures below /api/v1/")
     origins: tuple[str, ...] = setting((), "other sites whose pages may use this node; '*': all")

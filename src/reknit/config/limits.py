@@ -29,6 +29,7 @@ class LimitSettings(Section):
         16 * MIB, "longest frame on a connection", low=4 * KIB, high=FRAME_BYTES_MAX
     )
     payload_bytes_max: int = setting(8 * MIB, "longest payload of one event", low=1)
+    headers_bytes_max: int = setting(64 * KIB, "longest key and headers of one event that a client publishes")
     topic_bytes_max: int = setting(TOPIC_BYTES_MAX, "longest topic, in UTF-8", low=1, high=TOPIC_BYTES_MAX)
     batch_events_max: int = setting(COUNT_MAX, "events in one batch", low=1, high=COUNT_MAX)
     batch_bytes: int = setting(256 * KIB, "size at which single publishes are sent as a batch", low=1)

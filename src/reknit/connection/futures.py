@@ -26,3 +26,31 @@ def fail_all(futures: Iterable[asyncio.Future[Any]], error: Exception) -> None:
         if not future.done():
             future.set_exception(error)
             future.exception()  # marks the exception as retrieved
+
+
+class FailedFutures:
+    """Futures that failed, and whether anybody has heard of it: then nobody else has to be told again."""
+
+    def __init__(self) -> None:
+        self._is_heard = False
+        self._futures: list[asyncio.Future[Any]] = []
+
+    def fail(self, futures: Iterable[asyncio.Future[Any]], error: Exception) -> None:
+        """Raise the error in every waiter."""
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                self._futures.append(future)
+
+    def heard(self) -> None:
+        """The error was raised to a caller."""
+        self._is_heard = True
+
+    def close(self) -> bool:
+        """Whether a caller has got the error. asyncio logs nothing for futures that nobody awaited."""
+        for future in self._futures:
+            # asyncio's own mark of an exception that nobody retrieved
+            self._is_heard |= not getattr(future, "_log_traceback", False)
+            future.exception()
+        self._futures.clear()
+        return self._is_heard

@@ -51,6 +51,7 @@ class NodeConnection:
         tls: ssl.SSLContext | None = None,
         role: str = "client",
         on_problem: Callable[[str], None] | None = None,
+        guest: memory.Guest | None = None,
     ) -> None:
         self.url = url
         self.welcome: Welcome | None = None
@@ -59,6 +60,8 @@ class NodeConnection:
         self._user = user
         self._config = config
         self._tls = tls
+        self._guest = guest
+        """For whom a connection within the process is; None: for a part of the process."""
         self._on_problem = on_problem
         self._connection: Connection | None = None
         self._ready: asyncio.Future[Welcome] | None = None
@@ -109,14 +112,15 @@ class NodeConnection:
 
     async def _connect(self) -> None:
         """Open a connection and wait for the node's welcome."""
-        token = self._token or own_token(self._config.security)  # its file may have another by now
+        # the file of one's own token may have another by now; a guest has no part in it
+        token = self._token if self._token or self._guest else own_token(self._config.security)
         self._hello = Hello(VERSION, self._name, token, self._role)
         self._gone.clear()
         self._refusal = None
         self._ready = asyncio.get_running_loop().create_future()
         timeout_s: float | None = None
         if self.url.startswith("memory://"):  # the node is there, however long it is busy
-            memory.connect(self.url, self)
+            memory.connect(self.url, self, self._guest)
         else:
             timeout_s = self._config.transport.hello_timeout_s
             await tcp.connect(self.url, self, tls=self._tls_context())

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
-from reknit.connection.futures import fail_all, resolve, resolve_all
+from reknit.connection.futures import FailedFutures, fail_all, resolve, resolve_all
 from reknit.errors import LocalError, Refused
 from reknit.frame import Buffer
 from reknit.protocol.publish import publisher as machines
@@ -73,6 +73,8 @@ class PublishDriver:
         self._waiting: deque[tuple[int, list[StoredFuture]]] = deque()
         """(stop, futures): they are done when everything before `stop` is stored."""
         self._numbered: StoredFuture | None = None
+        self.failed = FailedFutures()
+        """The calls whose events were not stored."""
 
     @property
     def first_unacked(self) -> int:
@@ -93,12 +95,17 @@ class PublishDriver:
 
     async def flush(self) -> None:
         """Return when everything that was given to the machine so far is stored. Raises the error otherwise."""
-        if self.error is not None:
-            raise self.error
+        self.check()
         if self.machine.unacked:
             stored: StoredFuture = asyncio.get_running_loop().create_future()
             self.wait([stored])
             await stored
+
+    def check(self) -> None:
+        """Raise the error, if nothing more can be published."""
+        if self.error is not None:
+            self.failed.heard()
+            raise self.error
 
     async def numbered(self) -> None:
         """Return when the source's next seq is known, or nothing can be published any more."""
@@ -110,9 +117,10 @@ class PublishDriver:
         """Nothing more can be published: raise the error in everyone who waits."""
         self.error = error
         futures = [future for _, group in self._waiting for future in group]
-        futures += [self._numbered] if self._numbered is not None else []
         self._waiting.clear()
-        fail_all(futures, error)
+        self.failed.fail(futures, error)
+        if self._numbered is not None:
+            fail_all([self._numbered], error)
 
     # -- the machine
 

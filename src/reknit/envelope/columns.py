@@ -5,7 +5,7 @@ The address that the topic implies is not stored again: the source of published 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -88,13 +88,21 @@ def has_attributes(batch: EventColumns) -> bool:
     return bool(batch.head.flags & FLAG_ATTRIBUTES)
 
 
-def read_attributes(batch: EventColumns, start: int = 0, stop: int | None = None) -> list[Attributes]:
-    """The attributes of a batch's events, by index, each validated. Raises `InvalidAttributes`."""
+def read_attributes(
+    batch: EventColumns,
+    start: int = 0,
+    stop: int | None = None,
+    columns: Mapping[str, list[Any]] | None = None,
+) -> list[Attributes]:
+    """The attributes of a batch's events, by index, each validated. Raises `InvalidAttributes`.
+
+    A caller that has decoded the columns passes them.
+    """
     if not has_attributes(batch):
         if batch.head.type != TYPE_PUBLISH:
             raise InvalidAttributes("id", f"is missing on an event of type {batch.head.type}")
         return []
-    columns = batch.columns()
+    columns = batch.columns() if columns is None else columns
     if ID not in columns:
         raise InvalidAttributes("id", "is missing")
     shared = _shared(batch)
@@ -130,7 +138,7 @@ def _shared(batch: EventColumns) -> dict[str, Any]:
     return {"type": kind, "priority": priority, "ttl_ms": head.ttl_ms, end: address}
 
 
-def _read(shared: dict[str, Any], columns: dict[str, list[Any]], row: int) -> Attributes:
+def _read(shared: dict[str, Any], columns: Mapping[str, list[Any]], row: int) -> Attributes:
     found = dict(shared)
     column = ID
     try:

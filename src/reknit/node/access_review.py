@@ -49,7 +49,7 @@ class AccessReview:
 
     def _subscriptions(self) -> Iterator[tuple[QueueKey, str, str]]:
         """Every subscription: its key, its pattern and its durable name."""
-        yield from self._core.dispatch.subscribers.all()
+        yield from self._core.openings.all()
         yield from ((key, pattern.text, "") for key, pattern in self._anycast.subscriptions.patterns.items())
 
     def _peer(self, key: QueueKey) -> PeerState | None:

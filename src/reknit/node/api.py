@@ -82,6 +82,10 @@ class GatewayNode(Handler, Protocol):
         """Count what a gateway holds for its clients against `limits.peer_bytes_max` and the budget of all peers."""
 
     @property
+    def intake_problem(self) -> str:
+        """Why the node takes no events now; empty if it does."""
+
+    @property
     def rates(self) -> RateQuotas | None:
         """The quotas for publishing; None if there are none."""
 

@@ -58,13 +58,16 @@ class AuditLog:
         if ask.what not in CHANGES or ask.args.get("is_dry"):
             return
         state = self._peers.get(peer)
-        who, address = (state.identity, state.connection.peer) if state is not None else ("", "")
+        who, address, door = "", "", "tcp"
+        if state is not None:
+            who, address, door = state.identity, state.connection.peer, state.connection.door or "tcp"
         is_inside = state is not None and state.connection.is_inside
         events = int(body.get("count", 0)) if isinstance(body, Mapping) else 0
         self._audit.ordered(
             who or (NODE if is_inside else ANONYMOUS),
             ask.what,
             {name: _text(ask.args[name]) for name in DETAILS if ask.args.get(name)},
+            door=door,
             address=address,
             code=code,
             text=text,

@@ -174,6 +174,11 @@ class Node:
         return CoreQuotas(gate.quotas, self.peers.quota_name, self.journal.ledger, gate.refusals)
 
     @property
+    def intake_problem(self) -> str:
+        """Why the node takes no events now; empty if it does."""
+        return self.journal.problem or self.core.intake.stopped
+
+    @property
     def rates(self) -> RateQuotas | None:
         """The quotas for publishing; None if there are none."""
         quotas = self.core.quotas
@@ -186,7 +191,7 @@ class Node:
 
     def claim(self, name: str, owner: str) -> None:
         """The durable subscriber that a gateway opens next under this name belongs to an identity."""
-        self.core.claims[name] = owner
+        self.core.openings.claims[name] = owner
 
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers

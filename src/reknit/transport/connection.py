@@ -22,6 +22,8 @@ class Connection(Protocol):
     """What the connection itself proves about the other side, as by a verified certificate."""
     is_inside: bool
     """Whether the other side is in the same process."""
+    door: str
+    """Where the other side came in, as the audit trail names it."""
 
     @property
     def received_at(self) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from reknit.credentials import NO_CREDENTIALS
+from reknit.credentials import NO_CREDENTIALS, Credentials
 from reknit.errors import InvalidConfig, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
 from reknit.transport.connection import Handler
@@ -16,12 +17,24 @@ _listeners: dict[str, Handler] = {}
 _numbers = itertools.count(1)
 
 
+class Guest(NamedTuple):
+    """Somebody outside of this process, for whom a part of it opens a connection."""
+
+    certified: Credentials
+    address: str
+    door: str
+
+
 class MemoryConnection:
     """One end of a pipe between two handlers on one event loop."""
 
-    def __init__(self, handler: Handler, peer: str, bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, handler: Handler, peer: str, guest: Guest | None = None, bytes_max: int = FRAME_BYTES_MAX
+    ) -> None:
         self.peer = peer
-        self.certified, self.is_inside = NO_CREDENTIALS, True
+        self.certified = NO_CREDENTIALS if guest is None else guest.certified
+        self.is_inside = guest is None
+        self.door = "" if guest is None else guest.door
         self._loop = asyncio.get_running_loop()
         self.sent_at = self._loop.time()
         self._handler = handler
@@ -96,12 +109,16 @@ def listen(url: str, handler: Handler) -> Callable[[], None]:
     return stop
 
 
-def connect(url: str, handler: Handler) -> MemoryConnection:
-    """Open a connection to a listener of this process. Raises `OSError` if there is none."""
+def connect(url: str, handler: Handler, guest: Guest | None = None) -> MemoryConnection:
+    """Open a connection to a listener of this process. Raises `OSError` if there is none.
+
+    One for a guest counts as a connection from outside: the guest has to prove who it is.
+    """
     listener = _listeners.get(url)
     if listener is None:
         raise ConnectionRefusedError(f"nothing listens at {url} in this process")
-    here, there = MemoryConnection(handler, url), MemoryConnection(listener, f"{url} (client)")
+    name = f"{url} (client)" if guest is None else f"{guest.address}:{url}"
+    here, there = MemoryConnection(handler, url), MemoryConnection(listener, name, guest)
     here.join(there)
     there.join(here)
     listener.opened(there)

@@ -63,7 +63,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         hello_bytes_max: int = 0,
     ) -> None:
         self.peer = "?"
-        self.certified, self.is_inside = NO_CREDENTIALS, False
+        self.certified, self.is_inside, self.door = NO_CREDENTIALS, False, "tcp"
         self.failure: Exception | None = None
         """Why it broke, if that is known."""
         self.received_at = self.sent_at = 0.0

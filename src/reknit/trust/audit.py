@@ -68,6 +68,7 @@ class Audit:
         order: str,
         details: dict[str, str],
         *,
+        door: str = "tcp",
         address: str = "",
         code: Code = Code.OK,
         text: str = "",
@@ -75,7 +76,7 @@ class Audit:
     ) -> None:
         """An admin gave an order, which was carried out or failed with a code."""
         more = {"code": code.name, "text": text, "events": events, "details": details}
-        self._note("order", order, who, door="tcp", address=host_of(address), **more)
+        self._note("order", order, who, door=door, address=host_of(address), **more)
 
     def reloaded(self, what: str, files: str, why: str = "") -> None:
         """Rules, tokens, certificates or authorities were read again; `why` they stay as they were, if they do."""

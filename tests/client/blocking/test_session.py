@@ -10,7 +10,7 @@ import pytest
 
 import reknit
 from reknit.config import Config, LimitSettings
-from reknit.errors import Closed, Full, InvalidTopic, LocalError, NotConnected
+from reknit.errors import Closed, InvalidTopic, LocalError, NotConnected, TooLarge
 from reknit.protocol.subscribe.subscriber import LossReport
 
 pytestmark = pytest.mark.real
@@ -214,7 +214,7 @@ def test_misuse_is_told_to_the_caller(url: str) -> None:
         with pytest.raises(InvalidTopic):
             session.subscribe("")
         publisher = session.publisher("a")
-        with pytest.raises(Full):
+        with pytest.raises(TooLarge):
             publisher.send(b"x" * 11)
         publisher.close()
         with pytest.raises(Closed):

@@ -49,7 +49,7 @@ ANSWER = bytes(8 * KIB - UNSENT_BYTES)
 class FullConnection:
     """Takes nothing more, and holds what it is sent."""
 
-    peer, certified, is_inside = "tcp://127.0.0.1:1", NO_CREDENTIALS, False
+    peer, certified, is_inside, door = "tcp://127.0.0.1:1", NO_CREDENTIALS, False, "tcp"
     sent_at = received_at = 0.0
 
     def __init__(self) -> None:

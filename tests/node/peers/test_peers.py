@@ -18,6 +18,7 @@ class QuietConnection:
     peer = "tcp://127.0.0.1:1"
     certified = NO_CREDENTIALS
     is_inside = False
+    door = "tcp"
     sent_at = 0.0
 
     def __init__(self) -> None:

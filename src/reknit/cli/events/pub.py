@@ -30,6 +30,19 @@ Ttl = Annotated[
         min=0, metavar="MS", help="Dead-letter an event that is not delivered within this time; 0: never."
     ),
 ]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="A header of each event; may be repeated."),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY", help="The key of each event: on a topic ordered by key, only equal keys wait."
+    ),
+]
+Priority = Annotated[
+    int, typer.Option(min=0, max=6, metavar="N", help="From 0 (bulk) to 6; events of a higher one overtake.")
+]
 Name = Annotated[
     str,
     typer.Option(metavar="NAME", help="Publish under a name: a later run continues its numbering."),
@@ -42,6 +55,9 @@ def pub(
     count: Count = None,
     rate: Rate = None,
     ttl: Ttl = 0,
+    header: Headers = None,
+    key: Key = None,
+    priority: Priority = 1,
     name: Name = "",
     form: AsForm = None,
     node: NodeUrl = "",
@@ -52,11 +68,36 @@ def pub(
     """
     from reknit.cli.events.payload_input import copies, lines, paced
     from reknit.cli.events.publish import publish
+    from reknit.client.publish.event_fields import EventFields
 
     if (topic is None) != (form is not None):
         raise typer.BadParameter("give a TOPIC, or --format cloudevents and no TOPIC")
+    if form is not None and (header or key or priority != 1):
+        raise typer.BadParameter(
+            "a CloudEvent has its own attributes: leave --header, --key and --priority away"
+        )
+    fields = EventFields(key, _parsed(header), None)
     log_to_stderr("info")
     if payload is None and sys.stdin.isatty():
         say("every line is an event; press Ctrl-D to end")
     source = lines(sys.stdin.fileno(), count) if payload is None else copies(payload.encode(), count or 1)
-    publish(paced(source, rate), topic=topic, node=node, name=name, ttl_ms=ttl)
+    publish(
+        paced(source, rate), topic=topic, node=node, name=name, ttl_ms=ttl, priority=priority, fields=fields
+    )
+
+
+def _parsed(headers: list[str] | None) -> dict[str, str] | None:
+    """The headers of `--header NAME=VALUE`.
+
+    >>> _parsed(["trace=a=b"])
+    {'trace': 'a=b'}
+    """
+    if not headers:
+        return None
+    parsed: dict[str, str] = {}
+    for one in headers:
+        name, equals, value = one.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"{one!r} is no header; write NAME=VALUE")
+        parsed[name] = value
+    return parsed

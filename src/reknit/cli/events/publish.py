@@ -11,6 +11,8 @@ import typer
 
 from reknit.cli.output import events, say
 from reknit.cli.running import connected, run
+from reknit.client.options import PublisherOptions
+from reknit.client.publish.event_fields import EventFields
 from reknit.envelope.cloudevents import from_json
 
 
@@ -56,7 +58,14 @@ class PublishProgress:
 
 
 def publish(
-    source: AsyncIterator[list[bytes]], *, topic: str | None, node: str, name: str, ttl_ms: int
+    source: AsyncIterator[list[bytes]],
+    *,
+    topic: str | None,
+    node: str,
+    name: str,
+    ttl_ms: int,
+    priority: int,
+    fields: EventFields,
 ) -> None:
     """Publish payloads on a topic, or as CloudEvents if there is none, and print how many are stored."""
     count = PublishedCount(topic or "their topics")
@@ -64,7 +73,8 @@ def publish(
         if topic is None:
             run(_publish_cloudevents(node, name, source, count))
         else:
-            run(_publish_payloads(node, name, topic, ttl_ms, source, count))
+            options = PublisherOptions(ttl_ms=ttl_ms, priority=priority)
+            run(_publish_payloads(node, name, topic, options, fields, source, count))
     except typer.Exit:
         rest = count.sent - count.stored
         say(f"interrupted: {count}" + (f"; {events(rest)} more may be stored" if rest else ""))
@@ -73,16 +83,22 @@ def publish(
 
 
 async def _publish_payloads(
-    node: str, name: str, topic: str, ttl_ms: int, source: AsyncIterator[list[bytes]], count: PublishedCount
+    node: str,
+    name: str,
+    topic: str,
+    options: PublisherOptions,
+    fields: EventFields,
+    source: AsyncIterator[list[bytes]],
+    count: PublishedCount,
 ) -> None:
     async with connected(node, name) as session:
-        publisher = session.publisher(topic, ttl_ms=ttl_ms)
+        publisher = session.make_publisher(topic, options)
         try:
             with PublishProgress() as progress:
                 async for payloads in source:
                     for payload in payloads:
                         count.sent += 1
-                        await publisher.send(payload)
+                        await publisher.send(payload, key=fields.key, headers=fields.headers)
                     progress.show(count.sent - publisher.unkept)
         finally:
             try:

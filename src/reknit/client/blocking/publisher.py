@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 from reknit.client.blocking.loop_thread import LoopThread
 from reknit.client.blocking.streams import SyncStream
-from reknit.client.publish.batching import LENGTH_BYTES, check_payload
+from reknit.client.publish.batching import LENGTH_BYTES, check_payload, check_payloads
+from reknit.client.publish.event_fields import Headers
 from reknit.client.publish.publisher import Publisher
 from reknit.config import LimitSettings
 from reknit.connection.publish_driver import StoredFuture
@@ -30,6 +32,8 @@ class SyncPublisher:
         self._publisher = publisher
         self._limits = limits
         self.is_closed = False
+        self.is_heard = False
+        """Whether a caller was told that events are not stored."""
         self._changed = threading.Condition()
         self._payloads: list[bytes] = []
         self._bytes = 0
@@ -58,6 +62,7 @@ class SyncPublisher:
             while self._bytes > self._limits.batch_bytes and self._error is None:
                 self._changed.wait()
             if self._error is not None:
+                self.is_heard = True
                 raise self._error
             self._payloads.append(checked)
             self._bytes += len(checked) + LENGTH_BYTES
@@ -65,15 +70,31 @@ class SyncPublisher:
         if is_first:
             self._thread.soon(self._wake)
 
-    def publish(self, payload: Buffer | str) -> Outcome | None:
-        """Publish one event; returns when it is stored. With outcomes, gives its outcome."""
-        return self.publish_many((payload,))
+    def publish(
+        self,
+        payload: Buffer | str,
+        *,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+    ) -> Outcome | None:
+        """Publish one event; returns when it is stored. With outcomes, gives its outcome. See `Publisher.publish`."""
+        return self.publish_many((payload,), None if key is None else (key,), headers=headers, ttl_ms=ttl_ms)
 
-    def publish_many(self, payloads: Iterable[Buffer | str]) -> Outcome | None:
-        """Publish many events; returns when all of them are stored."""
-        checked = [self._checked(payload) for payload in payloads]
+    def publish_many(
+        self,
+        payloads: Iterable[Buffer | str],
+        keys: Sequence[str] | None = None,
+        *,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+    ) -> Outcome | None:
+        """Publish many events; returns when all of them are stored. See `Publisher.publish_many`."""
+        checked = [self._checked(payload) for payload in check_payloads(payloads)]
         if checked:
-            self._thread.run(self._publish(checked))
+            fields = {"keys": keys, "headers": headers, "ttl_ms": ttl_ms}
+            given = {name: value for name, value in fields.items() if value is not None}
+            self._run(self._publish(checked, given))
         return None
 
     def stream(self, headers: dict[str, str] | None = None, size: int | None = None) -> SyncStream:
@@ -83,7 +104,7 @@ class SyncPublisher:
     def flush(self) -> None:
         """Return when everything sent so far is stored. Raises the error if it is not."""
         if not self.is_closed:
-            self._thread.run(self._flush())
+            self._run(self._flush())
 
     def close(self) -> None:
         """Return when everything is stored; afterwards nothing can be published."""
@@ -98,6 +119,13 @@ class SyncPublisher:
 
     def __exit__(self, *args: object) -> None:
         self.close()
+
+    def _run(self, program: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._thread.run(program)
+        except ReknitError:
+            self.is_heard = True
+            raise
 
     def _checked(self, payload: Buffer | str) -> bytes:
         return check_payload(payload, self.topic, self._limits.payload_bytes_max)
@@ -120,18 +148,24 @@ class SyncPublisher:
         finally:
             self._pump_task = None
 
-    async def _put(self, more: list[bytes]) -> StoredFuture | None:
+    async def _put(self, more: list[bytes], **fields: Any) -> StoredFuture | None:
         """Publish gathered events, then `more`, when the window has room; returns a future for their storage."""
         async with self._order:
             await self._make_room()
-            payloads = self._take() + more
-            if not payloads:
-                return None
-            stored = self._publisher.publish_many(payloads)
-            size = sum(map(len, payloads))
-            self._unstored.append((size, stored))
-            self._unstored_bytes += size
-            return stored
+            gathered = self._take()
+            if not fields:
+                return self._give(gathered + more) if gathered or more else None
+            if gathered:
+                self._give(gathered)
+            return self._give(more, **fields)
+
+    def _give(self, payloads: list[bytes], **fields: Any) -> StoredFuture:
+        """Give events to the publisher of the loop."""
+        stored = self._publisher.publish_many(payloads, **fields)
+        size = sum(map(len, payloads))
+        self._unstored.append((size, stored))
+        self._unstored_bytes += size
+        return stored
 
     def _take(self) -> list[bytes]:
         with self._changed:
@@ -147,8 +181,8 @@ class SyncPublisher:
             self._unstored_bytes -= size
             await asyncio.shield(stored)
 
-    async def _publish(self, payloads: list[bytes]) -> None:
-        stored = await self._put(payloads)
+    async def _publish(self, payloads: list[bytes], fields: dict[str, Any]) -> None:
+        stored = await self._put(payloads, **fields)
         if stored is not None:
             await asyncio.shield(stored)
 

@@ -6,11 +6,12 @@ received batches are passed on all at once, and so are outcomes.
 
 from __future__ import annotations
 
+import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, Unpack, overload
 
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT
@@ -21,15 +22,30 @@ from reknit.client.blocking.outcomes import SyncOutcomePublisher
 from reknit.client.blocking.publisher import SyncPublisher
 from reknit.client.blocking.service import SyncHandler, SyncService
 from reknit.client.blocking.subscription import SyncSubscription
-from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions
+from reknit.client.blocking.typed import SyncTypedPublisher, SyncTypedSubscription
+from reknit.client.codecs import CodecOf, codec_of
+from reknit.client.options import (
+    GroupOptions,
+    OnLost,
+    PublisherKeywords,
+    PublisherOptions,
+    SubscribeOptions,
+    SyncSubscribeKeywords,
+)
+from reknit.client.publish.event_fields import Headers, check_priority, variant_of
 from reknit.client.publish.outcomes import OutcomePublisher
+from reknit.client.publish.typed_publisher import encode_all_typed, encode_typed
 from reknit.client.rpc.requests import Reply
 from reknit.client.session import Session, connect
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
-from reknit.errors import Closed
+from reknit.errors import Closed, NotOpen, ReknitError
 from reknit.fields import QueueOrder
 from reknit.frame import Buffer
+
+log = logging.getLogger("reknit.client")
+
+T = TypeVar("T")
 
 
 class SyncSession:
@@ -40,9 +56,10 @@ class SyncSession:
     ) -> None:
         self._make, self._start_thread = make, start_thread
         self._thread: LoopThread | None = None
+        self._was_open = False
         self._lock = threading.Lock()
         self._publishers: list[SyncPublisher] = []
-        self._by_topic: dict[str, SyncPublisher] = {}
+        self._by_topic: dict[tuple[str, int], SyncPublisher] = {}
 
     def open(self) -> SyncSession:
         """Connect. Raises `NotConnected` when no node answers in time."""
@@ -52,7 +69,7 @@ class SyncSession:
         except BaseException:
             thread.stop()
             raise
-        self._thread = thread
+        self._thread, self._was_open = thread, True
         return self
 
     async def _open(self) -> Session:
@@ -64,23 +81,39 @@ class SyncSession:
         if thread is None:
             return
         try:
-            if self._session.is_connected:
-                for publisher in self._publishers:
-                    publisher.flush()
+            unheard = self._flush_all() if self._session.is_connected else None
             thread.run(self._session.close())
         finally:
             thread.stop()
+        if unheard is not None:
+            raise unheard
+
+    def _flush_all(self) -> ReknitError | None:
+        """Store everything that was published; returns the first error that no call has raised before."""
+        unheard: ReknitError | None = None
+        for publisher in self._publishers:
+            was_heard = publisher.is_heard
+            try:
+                publisher.flush()
+            except ReknitError as error:
+                unheard = unheard or (None if was_heard else error)
+        return unheard
 
     def __enter__(self) -> SyncSession:
         return self.open()
 
-    def __exit__(self, *args: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *args: object) -> None:
+        try:
+            self.close()
+        except ReknitError as error:
+            if kind is None:
+                raise
+            log.warning("not all events of the session with %s were stored: %s", self._session.url, error)
 
     @property
     def _loop(self) -> LoopThread:
         if self._thread is None:
-            raise Closed("the session", "use it in a with statement, or call open()")
+            raise Closed("the session", "connect again") if self._was_open else NotOpen("the session")
         return self._thread
 
     @property
@@ -93,10 +126,33 @@ class SyncSession:
 
     # -- publishing
 
+    @overload
     def publisher(
         self,
         topic: str,
         *,
+        codec: None = None,
+        outcome: bool = False,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> SyncPublisher: ...
+
+    @overload
+    def publisher(
+        self,
+        topic: str,
+        *,
+        codec: CodecOf[T],
+        outcome: bool = False,
+        resend_released: bool = False,
+        **options: Unpack[PublisherKeywords],
+    ) -> SyncTypedPublisher[T]: ...
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        codec: CodecOf[Any] | None = None,
         wait: bool = True,
         ttl_ms: int = 0,
         priority: int = PRIORITY_DEFAULT,
@@ -108,7 +164,7 @@ class SyncSession:
         stored_by: int = 1,
         resend_released: bool = False,
         outcome: bool = False,
-    ) -> SyncPublisher:
+    ) -> SyncPublisher | SyncTypedPublisher[Any]:
         """A publisher on one topic, with a source of its own; see `Session.publisher`."""
         options = PublisherOptions(
             wait=wait,
@@ -123,7 +179,12 @@ class SyncSession:
             resend_released=resend_released,
             outcome=outcome,
         )
-        made = self._loop.call(lambda: self._session.make_publisher(topic, options))
+        chosen = None if codec is None else codec_of(codec)
+        made = self._make_publisher(topic, options)
+        return made if chosen is None else SyncTypedPublisher(made, chosen)
+
+    def _make_publisher(self, topic: str, options: PublisherOptions, variant: str = "") -> SyncPublisher:
+        made = self._loop.call(lambda: self._session.make_publisher(topic, options, variant))
         limits = self._session.config.limits
         if isinstance(made, OutcomePublisher):
             publisher: SyncPublisher = SyncOutcomePublisher(self._loop, made, limits)
@@ -132,20 +193,100 @@ class SyncSession:
         self._publishers = [one for one in self._publishers if not one.is_closed] + [publisher]
         return publisher
 
-    def _publisher_of(self, topic: str) -> SyncPublisher:
+    def _publisher_of(self, topic: str, priority: int | None) -> SyncPublisher:
+        level = PRIORITY_DEFAULT if priority is None else check_priority(priority)
         with self._lock:
-            publisher = self._by_topic.get(topic)
+            publisher = self._by_topic.get((topic, level))
             if publisher is None:
-                publisher = self._by_topic[topic] = self.publisher(topic)
+                variant = variant_of(level)
+                publisher = self._make_publisher(topic, PublisherOptions(priority=level), variant)
+                self._by_topic[topic, level] = publisher
         return publisher
 
-    def publish(self, topic: str, payload: Buffer | str) -> None:
-        """Publish one event; returns when it is stored."""
-        self._publisher_of(topic).publish(payload)
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: Buffer | str,
+        *,
+        codec: None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> None: ...
 
-    def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> None:
-        """Publish many events in one call; returns when all are stored."""
-        self._publisher_of(topic).publish_many(payloads)
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: T,
+        *,
+        codec: CodecOf[T],
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> None: ...
+
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        codec: CodecOf[Any] | None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> None:
+        """Publish one event; returns when it is stored. See `Session.publish`."""
+        if codec is not None:
+            payload, headers = encode_typed(codec_of(codec), payload, headers)
+        self._publisher_of(topic, priority).publish(payload, key=key, headers=headers, ttl_ms=ttl_ms)
+
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Buffer | str],
+        *,
+        codec: None = None,
+        keys: Sequence[str] | None = None,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> None: ...
+
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[T],
+        *,
+        codec: CodecOf[T],
+        keys: Sequence[str] | None = None,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> None: ...
+
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Any],
+        *,
+        codec: CodecOf[Any] | None = None,
+        keys: Sequence[str] | None = None,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> None:
+        """Publish many events in one call; returns when all are stored. See `Session.publish_many`."""
+        if codec is not None:
+            payloads, headers = encode_all_typed(codec_of(codec), payloads, headers)
+        publisher = self._publisher_of(topic, priority)
+        publisher.publish_many(payloads, keys, headers=headers, ttl_ms=ttl_ms)
 
     def publish_event(self, attributes: Attributes, payload: bytes) -> None:
         """Publish one event to the address in its uProtocol attributes; returns when it is stored."""
@@ -211,10 +352,21 @@ class SyncSession:
 
     # -- subscribing
 
+    @overload
+    def subscribe(
+        self, pattern: str, *, codec: None = None, **options: Unpack[SyncSubscribeKeywords]
+    ) -> SyncSubscription: ...
+
+    @overload
+    def subscribe(
+        self, pattern: str, *, codec: CodecOf[T], **options: Unpack[SyncSubscribeKeywords]
+    ) -> SyncTypedSubscription[T]: ...
+
     def subscribe(
         self,
         pattern: str,
         *,
+        codec: CodecOf[Any] | None = None,
         name: str = "",
         queue: str = "",
         order: QueueOrder = "",
@@ -227,12 +379,13 @@ class SyncSession:
         recover: bool = True,
         query_s: float | None = None,
         streams: bool = False,
-    ) -> SyncSubscription:
+    ) -> SyncSubscription | SyncTypedSubscription[Any]:
         """Events that match the pattern, in order per source; see `Session.subscribe`.
 
         With `idle_s`, it ends when no event has come for that time. `on_lost` is called on the loop's thread. One
         thread at a time takes events; any thread may settle them. With `streams`, `events.pieces(event)` reads one.
         """
+        chosen = None if codec is None else codec_of(codec)
         options = SubscribeOptions(
             name=name,
             queue=queue,
@@ -247,7 +400,8 @@ class SyncSession:
             streams=streams,
         )
         made = self._loop.call(lambda: self._session.make_subscription(pattern, options))
-        return SyncSubscription(self._loop, made, auto_accept=auto_accept, idle_s=idle_s)
+        events = SyncSubscription(self._loop, made, auto_accept=auto_accept, idle_s=idle_s)
+        return events if chosen is None else SyncTypedSubscription(events, chosen, pattern)
 
     # -- admin requests
 

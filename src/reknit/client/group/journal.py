@@ -69,6 +69,10 @@ class GroupSourcePublisher:
         with contextlib.suppress(LocalError, Refused):
             await self._driver.flush()
 
+    def is_heard(self) -> bool:
+        """Whether somebody was told why nothing more is stored."""
+        return self._driver.failed.close()
+
     def fail(self, error: LocalError | Refused) -> None:
         """The node takes no more of this source, or the session is closed."""
         lost = sum(batch.count for batch in self._driver.machine.unacked)

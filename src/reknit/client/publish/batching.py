@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from reknit.config import LimitSettings
-from reknit.errors import Full
+from reknit.errors import InvalidPayload, TooLarge
 from reknit.frame import Buffer
 
 LENGTH_BYTES = 4
@@ -15,18 +16,51 @@ LENGTH_BYTES = 4
 
 
 def check_payload(payload: Buffer | str, topic: str, bytes_max: int) -> bytes:
-    """The payload as bytes. Raises `Full` if it is too large.
+    """The payload as bytes. Raises `InvalidPayload`, or `TooLarge`.
 
     >>> check_payload("21.5", "plant/temp", 100)
     b'21.5'
+    >>> check_payload(5, "plant/temp", 100)
+    Traceback (most recent call last):
+    ...
+    reknit.errors.InvalidPayload: Invalid payload 5 (int): pass bytes or str, or choose a codec, as in codec=JSON
     """
     if isinstance(payload, str):
-        payload = payload.encode()
+        payload = _encoded(payload)
     elif not isinstance(payload, bytes):
-        payload = bytes(payload)
+        try:
+            payload = bytes(memoryview(payload))
+        except TypeError:
+            raise InvalidPayload(payload) from None
     if len(payload) > bytes_max:
-        raise Full(f"a payload of {len(payload)} bytes on {topic!r} is too large", "limits.payload_bytes_max")
+        raise TooLarge(
+            f"a payload of {len(payload)} bytes on {topic!r}", bytes_max, "limits.payload_bytes_max"
+        )
     return payload
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidPayload(text, "it has half of a surrogate pair, which UTF-8 can't express") from None
+
+
+def check_payloads(payloads: object) -> list[Any]:
+    """Many payloads as a list. Raises `InvalidPayload` for one payload, which would be taken apart.
+
+    >>> check_payloads("hello")
+    Traceback (most recent call last):
+    ...
+    reknit.errors.InvalidPayload: Invalid payload 'hello' (str): publish_many takes a list of payloads; publish takes one
+    """
+    if type(payloads) is list:
+        return payloads
+    if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping) or not isinstance(
+        payloads, Iterable
+    ):
+        raise InvalidPayload(payloads, "publish_many takes a list of payloads; publish takes one")
+    return list(payloads)
 
 
 class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,10 +6,12 @@ While no subscriber is there, events wait here: a publisher gets credit only whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from reknit.client.message_router import MessageRouter
 from reknit.client.options import PublisherOptions
+from reknit.client.publish.batching import check_payloads
+from reknit.client.publish.event_fields import EventFields, Headers
 from reknit.client.publish.outcome_tracker import OutcomeTracker
 from reknit.client.publish.publisher import Publisher
 from reknit.config import Config
@@ -57,19 +59,36 @@ class OutcomePublisher(Publisher):
 
     # -- publishing
 
-    def publish(self, payload: Buffer | str) -> asyncio.Future[Outcome]:  # type: ignore[override]
+    def publish(  # type: ignore[override]
+        self,
+        payload: Buffer | str,
+        *,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+    ) -> asyncio.Future[Outcome]:
         """Publish one event; the awaitable gives its outcome, or raises."""
-        return self.publish_many((payload,))
+        return self.publish_many((payload,), None if key is None else (key,), headers=headers, ttl_ms=ttl_ms)
 
-    def publish_many(self, payloads: Iterable[Buffer | str]) -> asyncio.Future[Outcome]:  # type: ignore[override]
+    def publish_many(  # type: ignore[override]
+        self,
+        payloads: Iterable[Buffer | str],
+        keys: Sequence[str] | None = None,
+        *,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
+    ) -> asyncio.Future[Outcome]:
         """Publish many events; the awaitable gives ACCEPTED when all of them are, or raises."""
-        checked: list[Buffer] = [self._check(payload) for payload in payloads]
+        checked: list[Buffer] = [self._check(payload) for payload in check_payloads(payloads)]
+        fields: Sequence[EventFields] = ()
+        if keys is not None or headers is not None or ttl_ms is not None:
+            fields = self._field_limit.of_many(len(checked), keys, headers, ttl_ms)
         if not checked:
             future: asyncio.Future[Outcome] = self._loop.create_future()
             future.set_result(Outcome.ACCEPTED)
             return future
         future = self._tracker.add(len(self._payloads), len(checked))
-        self._gather(checked)
+        self._gather(checked, fields)
         self._schedule()
         return future
 

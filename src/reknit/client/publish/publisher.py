@@ -7,19 +7,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from reknit import environment
 from reknit.batch import total
 from reknit.client.message_router import MessageRouter
 from reknit.client.options import PublisherOptions
-from reknit.client.publish.batching import LENGTH_BYTES, BatchLimits, JoinedPayloads, check_payload
+from reknit.client.publish.batching import (
+    LENGTH_BYTES,
+    BatchLimits,
+    JoinedPayloads,
+    check_payload,
+    check_payloads,
+)
+from reknit.client.publish.event_fields import (
+    EventFields,
+    FieldLimit,
+    GatheredFields,
+    Headers,
+    check_priority,
+    check_ttl,
+    split_with_fields,
+)
 from reknit.client.publish.outcome_tracker import OutcomeTracker
 from reknit.client.publish.window import PublishWindow
 from reknit.client.recovery.publisher_recovery import PublisherRecovery, PublisherRecoverySettings
 from reknit.client.streams import OutgoingStream
 from reknit.config import Config
-from reknit.connection.futures import fail_all, resolve
+from reknit.connection.futures import resolve
 from reknit.connection.publish_driver import PublishDriver, StoredFuture
 from reknit.errors import Closed, LocalError, Refused
 from reknit.frame import Buffer
@@ -52,6 +67,10 @@ class Publisher:
         options: PublisherOptions,
         outcomes: OutcomeTracker | None = None,
     ) -> None:
+        self._fields: dict[str, Any] = {
+            "ttl_ms": check_ttl(options.ttl_ms),
+            "priority": check_priority(options.priority),
+        }
         machine = machines.SourcePublisher(source, topic, is_lasting, options.stored_by, lineage)
         self._router = router
         self._outcomes = outcomes
@@ -70,7 +89,6 @@ class Publisher:
             router, self._driver, PublisherRecoverySettings.of(config, options)
         )
         self._is_resent = options.resend_released
-        self._fields: dict[str, Any] = {"ttl_ms": options.ttl_ms, "priority": options.priority}
 
         self._limits = BatchLimits.of(config.limits)
         self._batch_bytes = self._limits.batch_bytes
@@ -81,6 +99,11 @@ class Publisher:
         """Calls with many events that are not in a batch yet. They are older than the single events."""
         self._payloads: list[Buffer] = []
         """Single events that are not in a batch yet."""
+        self._event_fields = GatheredFields()
+        """Their keys, headers and ttls."""
+        self._field_limit = FieldLimit(
+            topic, min(config.limits.headers_bytes_max, config.limits.frame_bytes_max // 4)
+        )
         self._bytes = 0
         """The size of both."""
         self._futures: list[StoredFuture] = []
@@ -118,11 +141,22 @@ class Publisher:
 
     # -- publishing
 
-    def send(self, payload: bytes) -> StoredFuture:
+    def send(
+        self,
+        payload: Buffer | str,
+        *,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+    ) -> StoredFuture:
         """Publish one event; the awaitable is done when there is room for more. `flush` raises errors."""
-        size = len(payload)
-        if size > self._payload_bytes_max or type(payload) is not bytes:
+        if type(payload) is not bytes:
             payload = self._check(payload)
+        size = len(payload)
+        if size > self._payload_bytes_max:
+            self._check(payload)
+        if key is not None or headers is not None or ttl_ms is not None:
+            self._add_fields(self._field_limit.of_one(key, headers, ttl_ms))
         self._payloads.append(payload)
         self._bytes += size + 4
         if self._bytes >= self._batch_bytes:
@@ -132,30 +166,53 @@ class Publisher:
             self._loop.call_soon(self._turn)
         return self._done
 
-    def publish(self, payload: Buffer | str) -> StoredFuture:
-        """Publish one event; the awaitable is done when it is stored."""
+    def publish(
+        self,
+        payload: Buffer | str,
+        *,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+    ) -> StoredFuture:
+        """Publish one event; the awaitable is done when it is stored.
+
+        `key`: on a topic with `order = "key"`, an event waits only for events of the same key. `headers` are texts for
+        subscribers. `ttl_ms` is how long the event is worth delivering, in place of the publisher's.
+        """
         self._window.admit(self._bytes)
         if type(payload) is not bytes or len(payload) > self._payload_bytes_max:
             payload = self._check(payload)
+        if key is not None or headers is not None or ttl_ms is not None:
+            self._add_fields(self._field_limit.of_one(key, headers, ttl_ms))
         self._payloads.append(payload)
         self._bytes += len(payload) + LENGTH_BYTES
         return self._stored_later()
 
     def publish_many(
-        self, payloads: Iterable[Buffer | str], keys: Sequence[str] | None = None
+        self,
+        payloads: Iterable[Buffer | str],
+        keys: Sequence[str] | None = None,
+        *,
+        headers: Headers | Sequence[Headers] | None = None,
+        ttl_ms: int | None = None,
     ) -> StoredFuture:
         """Publish many events; done when all of them are stored. They are one batch, if the limits allow.
 
-        Calls in one turn of the event loop share a batch, as single events do.
-        `keys`, one for each event: on a topic with `order = "key"`, an event waits only for events of the same key.
+        Calls in one turn of the event loop share a batch, as single events do. There is one key for each event;
+        `headers` are those of all events, or a list with those of each.
         """
-        if keys is not None:
-            return self._publish_keyed([self._check(payload) for payload in payloads], keys)
-        many = cast(list[Buffer], payloads if type(payloads) is list else list(payloads))
+        many = check_payloads(payloads)
         if not many:
             return self._done
         self._window.admit(self._bytes)
-        lengths = list(map(len, many))
+        if keys is not None or headers is not None or ttl_ms is not None:
+            fields = self._field_limit.of_many(len(many), keys, headers, ttl_ms)
+            self._gather([self._check(payload) for payload in many], fields)
+            return self._stored_later()
+        try:
+            lengths = list(map(len, many))
+        except TypeError:  # one of them is no payload
+            lengths = [len(self._check(payload)) for payload in many]
         size = total(lengths)
         block = self._join(many, lengths, size)
         if block is None:
@@ -188,25 +245,7 @@ class Publisher:
 
     async def _wait_for_path(self) -> None:
         """Return when a subscriber is there, as far as this publisher knows."""
-        if self._driver.error is not None:
-            raise self._driver.error
-
-    def _publish_keyed(self, payloads: list[Buffer], keys: Sequence[str]) -> StoredFuture:
-        if len(keys) != len(payloads):
-            raise LocalError(f"{len(payloads)} payloads have {len(keys)} keys; pass one key for each payload")
-        if not self._driver.machine.numbered:
-            raise LocalError(
-                "the next seq is not known yet; in a named session, call `await publisher.resume()` before you use keys"
-            )
-        self._window.admit(self._bytes)
-        self._cut()
-        at = 0
-        for part in self._limits.split(payloads, sum(map(len, payloads)) + LENGTH_BYTES * len(payloads)):
-            self._put(part, columns={"key": list(keys[at : at + len(part)])})
-            at += len(part)
-        stored: StoredFuture = self._loop.create_future()
-        self._sent([stored])
-        return stored
+        self._driver.check()
 
     async def flush(self) -> None:
         """Return when everything published so far is stored. Raises the error if it is not."""
@@ -219,8 +258,7 @@ class Publisher:
     # -- gathering
 
     def _check(self, payload: Buffer | str) -> bytes:
-        if self._driver.error is not None:
-            raise self._driver.error
+        self._driver.check()
         return check_payload(payload, self.topic, self._payload_bytes_max)
 
     def _join(self, payloads: list[Buffer], lengths: list[int], size: int) -> bytes | None:
@@ -235,8 +273,13 @@ class Publisher:
             return None
         return block if len(block) == size else None  # otherwise they have items larger than a byte
 
-    def _gather(self, payloads: list[Buffer]) -> None:
+    def _add_fields(self, fields: EventFields) -> None:
+        """The next event has these fields."""
+        self._bytes += self._event_fields.put(len(self._payloads), fields)
+
+    def _gather(self, payloads: list[Buffer], fields: Sequence[EventFields] = ()) -> None:
         """Put checked payloads behind those that wait for a batch."""
+        self._bytes += self._event_fields.put_many(len(self._payloads), fields)
         self._payloads += payloads
         self._bytes += sum(map(len, payloads)) + LENGTH_BYTES * len(payloads)
 
@@ -278,6 +321,7 @@ class Publisher:
             self._window.check()
         except LocalError:
             self._bytes -= len(self._payloads.pop()) + LENGTH_BYTES
+            self._bytes -= self._event_fields.drop(len(self._payloads))
             raise
 
     # -- batches
@@ -296,14 +340,18 @@ class Publisher:
         self._payloads, self._bytes, self._futures = [], 0, []
         if blocks:
             self._put(blocks, lengths)
-        if payloads:
+        if payloads and self._event_fields:
+            fields = self._event_fields.take(len(payloads))
+            for some, more in split_with_fields(payloads, fields, self._limits):
+                self._put(some, **more)
+        elif payloads:
             for part in self._limits.split(payloads, size):
                 self._put(part)
         self._sent(futures)
 
     def _put(self, payloads: Sequence[Buffer], lengths: list[int] | None = None, **more: Any) -> None:
         now_us = environment.time_us()
-        batch = self._driver.machine.put(payloads, now_us, lengths=lengths, **self._fields, **more)
+        batch = self._driver.machine.put(payloads, now_us, lengths=lengths, **(self._fields | more))
         self._recovery.put(batch, now_us)
 
     def _sent(self, futures: list[StoredFuture]) -> None:
@@ -338,16 +386,23 @@ class Publisher:
         futures, self._futures = self._futures, []
         self._joined.take()
         self._payloads, self._bytes = [], 0
+        self._event_fields = GatheredFields()
         self._driver.fail(error)
         self._window.fail(error)
-        fail_all(futures, error)
+        self._driver.failed.fail(futures, error)
         if self._outcomes is not None:
             self._outcomes.fail(error)
 
+    def is_heard(self) -> bool:
+        """Whether a caller was told why nothing more can be published."""
+        return self._driver.failed.close()
+
     async def close(self) -> None:
-        """Return when everything is stored; afterwards nothing can be published."""
+        """Return when everything is stored; afterwards nothing can be published. Raises what nobody was told yet."""
+        was_heard = self._driver.error is not None and self.is_heard()
         try:
-            await self.flush()
+            if not was_heard:
+                await self.flush()
         finally:
             self._router.remove_publisher(self)
             self._recovery.close()

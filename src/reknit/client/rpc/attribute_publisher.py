@@ -13,7 +13,6 @@ from reknit.batch import SOURCE_BYTES
 from reknit.client.message_router import MessageRouter
 from reknit.client.publish.batching import check_payload
 from reknit.config import LimitSettings
-from reknit.connection.futures import fail_all
 from reknit.connection.publish_driver import PublishDriver, StoredFuture
 from reknit.envelope.attributes import Attributes, check
 from reknit.envelope.columns import fields_of
@@ -67,8 +66,7 @@ class AttributePublisher:
 
     def put(self, attributes: Attributes, payload: bytes) -> StoredFuture:
         """Publish one event; the awaitable is done when it is stored. Raises `Full` at the window's limit."""
-        if self._driver.error is not None:
-            raise self._driver.error
+        self._driver.check()
         payload = check_payload(payload, self.topic, self._limits.payload_bytes_max)
         unacked_bytes = self._driver.machine.unacked_bytes
         if unacked_bytes >= self._limits.publish_window_bytes:
@@ -131,7 +129,11 @@ class AttributePublisher:
         """Nothing more can be published here: raise the error in everyone who waits."""
         pending, self._pending = self._pending, []
         self._driver.fail(error)
-        fail_all([one.stored for one in pending], error)
+        self._driver.failed.fail([one.stored for one in pending], error)
+
+    def is_heard(self) -> bool:
+        """Whether a caller was told why nothing more can be published."""
+        return self._driver.failed.close()
 
 
 class AttributePublishers:

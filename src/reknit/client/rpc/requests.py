@@ -137,13 +137,14 @@ class Caller:
 
     async def _listen(self, future: asyncio.Future[Reply]) -> None:
         """Return when responses can come, or the request has ended without one."""
-        if self._ready is None or (self._ready.done() and self._ready.exception() is not None):
-            self._ready = self._loop.create_future()
-            self._task = self._loop.create_task(self._receive(self._ready))
-        if not self._ready.done():
-            either: set[asyncio.Future[Any]] = {self._ready, future}
+        ready = self._ready
+        if ready is None or (ready.done() and ready.exception() is not None):
+            ready = self._ready = self._loop.create_future()
+            self._task = self._loop.create_task(self._receive(ready))
+        if not ready.done():
+            either: set[asyncio.Future[Any]] = {ready, future}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if self._ready.done() and (error := self._ready.exception()) is not None:
+        if not future.done() and ready.done() and (error := ready.exception()) is not None:
             raise error
 
     async def _receive(self, ready: asyncio.Future[None]) -> None:
@@ -159,7 +160,8 @@ class Caller:
             ready.set_exception(error)
             ready.exception()  # marks it as retrieved: its waiter may be gone
         self._ready = None
-        self._fail(list(self._waiting), getattr(error, "code", Code.UNAVAILABLE), str(error))
+        text = f"responses can't come to {self._address.topic}: {getattr(error, 'text', error)}"
+        self._fail(list(self._waiting), getattr(error, "code", Code.UNAVAILABLE), text)
 
     def _take(self, batch: Batch) -> None:
         try:

@@ -17,6 +17,7 @@ from reknit.client.streams import IncomingStreams
 from reknit.client.subscribe.delivery_queue import DeliveryQueue, is_within
 from reknit.client.subscribe.driver import SubscriptionDriver
 from reknit.client.subscribe.settlement import Settlement
+from reknit.errors import NotOpen
 from reknit.event import Event
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe import subscriber as machines
@@ -76,6 +77,7 @@ class Subscription:
         self._stop = 0
         """…and where they end: earlier than the batch, if the node took the others back."""
         self._is_paused = False
+        self._is_entered = False
 
     @property
     def sub(self) -> int:
@@ -97,6 +99,7 @@ class Subscription:
     # -- life
 
     async def __aenter__(self) -> Subscription:
+        self._is_entered = True
         self._router.add_subscription(self)
         self.receive(self._router.connection_state())
         await self._driver.opened()
@@ -250,6 +253,8 @@ class Subscription:
         self._queue.wake()
 
     async def _take(self, gives_up: Callable[[], bool] = bool) -> Batch:
+        if not self._is_entered:
+            raise NotOpen(f"the subscription to {self._driver.machine.pattern!r}")
         batch = self._settlement.taken(await self._queue.take(gives_up), begins_streams=self._auto_accept)
         self._driver.taken(batch)
         self._driver.perform()

@@ -180,7 +180,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
     ) -> None:
         """Send a complete answer."""
         self.answered = status
-        length = [] if status == 204 else [("Content-Length", str(len(body)))]
+        length = [] if status in (204, 304) else [("Content-Length", str(len(body)))]
         self.write(answer_head(status, [*headers, *length], reason, keep_alive) + body)
         if not keep_alive:
             self._reader = None

@@ -31,7 +31,7 @@ Page = Callable[[HttpConnection, HttpRequest], Awaitable[None]]
 
 
 class Pages:
-    """Answers requests. `by_path` maps a path to its page; you may add pages of your own."""
+    """Answers requests. `by_path` maps a path to its page, `by_prefix` the beginning of a path; you may add your own."""
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Pages:
         hosts: HostPolicy,
     ) -> None:
         self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
+        self.by_prefix: dict[str, Page] = {}
         self._access = access
         self._gate = gate
         self._origins = origins
@@ -122,7 +123,9 @@ class Pages:
         if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
             return self._preflight
         path = "/kn" if request.path.startswith("/kn/") else request.path
-        return self.by_path.get(path, self._missing)
+        if path in self.by_path:
+            return self.by_path[path]
+        return next((page for begin, page in self.by_prefix.items() if path.startswith(begin)), self._missing)
 
     async def _foreign(self, connection: HttpConnection, request: HttpRequest) -> None:
         connection.answer_text(request, 403, FOREIGN_HOST)

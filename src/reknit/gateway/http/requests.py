@@ -17,8 +17,9 @@ HEADERS_BYTES_MAX: Final = 32 << 10
 UPGRADES: Final = "/ws"
 """Where a connection may become a WebSocket. Every other upgrade is ignored, and the request answered as it is."""
 REASONS: Final = {
-    101: "Switching Protocols", 200: "OK", 204: "No Content", 400: "Bad Request", 403: "Forbidden",
-    404: "Not Found", 408: "Request Timeout", 413: "Content Too Large", 431: "Request Header Fields Too Large",
+    101: "Switching Protocols", 200: "OK", 204: "No Content", 304: "Not Modified", 400: "Bad Request",
+    401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
+    413: "Content Too Large", 415: "Unsupported Media Type", 431: "Request Header Fields Too Large",
     429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
 }  # fmt: skip
 _PAIRS = re.compile(r"[&;]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -64,7 +65,9 @@ class HttpServer:
             publishers=self.publishers,
             populate_events_max=settings.populate_events_max,
         )
-        origins = OriginPolicy(settings.origins)
+        self.origins = origins = OriginPolicy(settings.origins)
+        self.at_stop: list[Callable[[], Awaitable[None]]] = []
+        """What ends with the server."""
         self._pace = PublishPace(node.rates)
         self._quotas = ClientQuotas(node.quotas, node.gate.sources)
         self._cloudevents = CloudEventsPage(
@@ -168,6 +171,8 @@ class HttpServer:
         await self._connections.end_all(why, self.settings.stop_timeout_s)
         await self.pages.close()
         await self._cloudevents.close()
+        for stop in self.at_stop:
+            await stop()
         self.publishers.close()
 
     def _budgeted(self) -> list[BudgetedClient]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +16,7 @@ from reknit.fields import NUMBER_MAX
 from reknit.node.admin import positions
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.admin.journal_requests import JournalRequests, Reply
+from reknit.node.admin.listings import Listings
 from reknit.node.admin.owners import owners
 from reknit.node.admin.queue_figures import QueueFigures
 from reknit.node.anycast.anycast import NodeAnycast
@@ -25,10 +28,15 @@ from reknit.node.recovery.aligned import AlignedEvents
 from reknit.node.replication.bridges import Bridges
 from reknit.node.replication.local_publisher import ReportLoss
 from reknit.outcome import Code
+from reknit.protocol.machine import Peer
 from reknit.topic import check_topic
 from reknit.wire.codec import encode
 from reknit.wire.messages import Answer, Ask
 
+RUNNING_MAX: Final = 32
+"""How many requests of one peer that take a while are answered at a time."""
+ALL_RUNNING_MAX: Final = 1_024
+"""The same for all peers."""
 ORDERS = ("pause", "resume", "redrive", "drop_dead_letters", "own")
 """Requests that change state, and are answered when the change is durable."""
 SKIP = "skip"
@@ -63,8 +71,12 @@ class AdminResponder:
         self._report_loss = report_loss
         self._on_order = on_order
         core.orders.watch(on_order)
+        listings = Listings(core, figures)
         self._requests: dict[str, Answering] = {
             **self._figures(figures),
+            "topics_page": lambda args: (listings.topics(args), []),
+            "subscribers_page": lambda args: (listings.subscribers(args), []),
+            "fate": lambda args: (listings.fate(args), []),
             **self._journal(),
             **self._others(links, anycast, bridges),
         }
@@ -72,15 +84,21 @@ class AdminResponder:
             "route_add": bridges.ask_add,
             "route_delete": bridges.ask_delete,
             "ledger": figures.ledger,
+            "ledger_page": listings.ledger,
+            "losses": listings.losses,
             "queues": queues.rows,
             "align": self._align,
+            "checkpoint": JournalRequests(core, config).checkpoint,
         }
         """Requests that take a while, and are answered when they are done."""
         self._running: set[asyncio.Task[None]] = set()
+        self._asking: Counter[Peer] = Counter()
+        """How many of these each peer has asked for."""
 
     def _figures(self, figures: NodeFigures) -> dict[str, Answering]:
         return {
             "status": lambda args: (figures.status(), []),
+            "summary": lambda args: (figures.summary(), []),
             "topics": lambda args: (figures.topics(), []),
             "pipeline": lambda args: (figures.pipelines.note(args), []),
             "config": self._describe,
@@ -89,7 +107,6 @@ class AdminResponder:
     def _journal(self) -> dict[str, Answering]:
         journal, requests = self._core.journal, JournalRequests(self._core, self._config)
         return {
-            "checkpoint": requests.checkpoint,
             "span": requests.span,
             "read": requests.read,
             "records": requests.records,
@@ -127,9 +144,7 @@ class AdminResponder:
             self._core.order(ask, peer.id, asyncio.get_running_loop().time())
             return
         if ask.what in self._tasks:
-            task = asyncio.create_task(self._answer_when_done(ask, peer))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._begin(ask, peer)
             return
         request = self._requests.get(ask.what)
         if request is None:
@@ -151,6 +166,22 @@ class AdminResponder:
                 self._core.say_when_durable(peer.id, answer, asyncio.get_running_loop().time())
             else:
                 peer.send_buffers([encode(answer), *pieces])
+
+    def _begin(self, ask: Ask, peer: PeerState) -> None:
+        if self._asking[peer.id] >= RUNNING_MAX or len(self._running) >= ALL_RUNNING_MAX:
+            text = f"{ask.what}: too many requests are being answered: wait for their answers"
+            peer.send(Answer(ask.id, Code.RESOURCE_EXHAUSTED, text))
+            return
+        task = asyncio.create_task(self._answer_when_done(ask, peer))
+        self._running.add(task)
+        self._asking[peer.id] += 1
+        task.add_done_callback(partial(self._ended, peer.id))
+
+    def _ended(self, peer: Peer, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._asking[peer] -= 1
+        if not self._asking[peer]:
+            del self._asking[peer]
 
     async def _answer_when_done(self, ask: Ask, peer: PeerState) -> None:
         try:
@@ -192,4 +223,5 @@ class AdminResponder:
 def _refusal(ask: Ask, error: Exception) -> Answer:
     if isinstance(error, Refused):
         return Answer(ask.id, error.code, error.text)
-    return Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error!r}")
+    text = str(error) if isinstance(error, LocalError) else f"{ask.what}: {error!r}"
+    return Answer(ask.id, Code.INVALID_ARGUMENT, text)

@@ -71,6 +71,11 @@ class NodeFigures:
 
     def status(self, topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         """The node's state, as `reknit status` shows it; with these rows of topics, or with all."""
+        shown = self.topics() if topics is None else topics
+        return {**self.summary(), "topics": shown, "subscribers": self.subscribers()}
+
+    def summary(self) -> dict[str, Any]:
+        """The node's state without what there may be a hundred thousand of: topics and subscribers."""
         config, core = self._config, self._core
         process = environment.current().process()
         is_disk, requests = config.journal.kind == "disk", core.responses.watch
@@ -99,8 +104,7 @@ class NodeFigures:
             "bridges": self._bridges.status(),
             "requests": {"open": len(requests), "answered": requests.answered},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in self._peers],
-            "topics": self.topics() if topics is None else topics,
-            "subscribers": self._subscribers(),
+            "events_s": self._rates.total,
             "pipelines": self.pipelines.rows(),
             **dict.fromkeys(DOORS),
             **{name: door.status() for name, door in self._doors.items()},
@@ -120,10 +124,12 @@ class NodeFigures:
             rows.setdefault(name, {})["waits"] = count
         return dict(sorted(rows.items()))
 
-    def topics(self) -> list[dict[str, Any]]:
-        """Every topic, with its events, rate, sources and gaps."""
-        every = self._core.journal.ledger.topics
-        return [self._topic(topic, every[topic]) for topic in sorted(every)]
+    def topics(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """These topics or every one, each with its events, rate, sources and gaps."""
+        every, none = self._core.journal.ledger.topics, TopicTotals()
+        return [
+            self._topic(name, every.get(name, none)) for name in (sorted(every) if names is None else names)
+        ]
 
     def _topic(self, topic: str, totals: TopicTotals) -> dict[str, Any]:
         return {
@@ -134,7 +140,8 @@ class NodeFigures:
             "gaps": totals.gaps,
         }
 
-    def _subscribers(self) -> list[dict[str, Any]]:
+    def subscribers(self) -> list[dict[str, Any]]:
+        """Every subscriber, connected or away, with what it waits for."""
         journal, queues = self._core.journal, self._core.dispatch.queues
         rows = [self._connected(queue) for queue in queues.values()]
         present = {queue.name for queue in queues.values()}
@@ -169,6 +176,10 @@ class NodeFigures:
     async def ledger(self, args: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The ledger's rows, each with whether it balances. The node goes on with its work meanwhile."""
         return await self._ledger.rows(args or {})
+
+    async def sums(self) -> LedgerSums:
+        """The ledger in a bounded number of rows, which may be a while old where it takes long to add up."""
+        return await self._ledger.sums()
 
     async def for_metrics(self) -> tuple[dict[str, Any], LedgerSums]:
         """The status and the ledger, with a bounded number of topics."""

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from reknit.store.journal import Readable
 
-INDEX_BYTES_MAX: Final = 8 << 20
+INDEX_BYTES_MAX: Final = 1 << 20
 STREAMS_MAX: Final = 100_000
 NO_LIMIT: Final = 1 << 62
 
 
 def index(journal: Readable, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Where `[position, stop)` can be split, and how many events it holds, a few MiB of it at a time.
+    """Where `[position, stop)` can be split, and how many events it holds, a MiB of it at a time.
 
     A mark is the first batch at or after `origin + k * step`. `next` is where to continue. With `events_max` that is
     the first batch with which there would be more, but never the one at `origin`; then `full` is true.

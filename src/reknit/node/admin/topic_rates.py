@@ -16,8 +16,8 @@ class TopicRates:
     >>> rates = TopicRates(ledger)
     >>> ledger.publish("plant/a", b"s" * 16, 1, 11)
     >>> rates.sample(2.0)
-    >>> rates.of("plant/a"), rates.of("plant/b")
-    (5.0, 0.0)
+    >>> rates.of("plant/a"), rates.of("plant/b"), rates.total
+    (5.0, 0.0, 5.0)
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -43,3 +43,8 @@ class TopicRates:
     def of(self, topic: str) -> float:
         """The events of a topic in a second."""
         return self._counts.get(topic, 0) / self._lasted_s
+
+    @property
+    def total(self) -> float:
+        """The events of all topics in a second."""
+        return sum(self._counts.values()) / self._lasted_s

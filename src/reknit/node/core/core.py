@@ -9,11 +9,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol, assert_never
 
-from msgspec.structs import replace
-
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.errors import Gone, JournalError, LocalError
+from reknit.errors import Gone, JournalError
 from reknit.frame import Buffer
 from reknit.node.core.core_quotas import CoreQuotas
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
@@ -23,9 +21,9 @@ from reknit.node.core.delivery_frames import DeliveryFrames
 from reknit.node.core.failures import EffectPerformer
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
+from reknit.node.core.openings import Openings
 from reknit.node.core.orders import AdminOrders
 from reknit.node.core.parts import Parts
-from reknit.node.core.queue_homes import objection
 from reknit.node.core.recovery import CoreRecovery
 from reknit.node.core.recovery import Effect as RecoveryEffect
 from reknit.node.core.redelivery import RedeliverySender
@@ -33,7 +31,6 @@ from reknit.node.core.responses import Responses
 from reknit.node.core.retention import CoreRetention
 from reknit.node.core.shell import Edge, Shell
 from reknit.node.core.source_owners import SourceOwners
-from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import (
@@ -135,8 +132,6 @@ class Core:
         self._edge = edge
         self._is_elsewhere = is_elsewhere
         """Whether another node subscribes to a topic, as far as this one knows."""
-        self._queue_elsewhere = queue_elsewhere
-        """The node that has a queue, given the name of its account, as far as this one knows; empty if none has it."""
         limits = config.limits
         published = journal.ledger.published
         stored = {source: seqs.last for (_, source), seqs in published.items() if seqs}
@@ -152,8 +147,6 @@ class Core:
             None if quotas is None else quotas.publishing,
         )
         self.quotas = quotas
-        self.claims: dict[str, str] = {}
-        """By name of a durable subscriber that a gateway is about to open: the identity that it is for."""
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
@@ -167,8 +160,17 @@ class Core:
             *held,
             deferred=lambda: self._writer.deferred_records(),
         )
-        if quotas is not None:
-            quotas.count_in(lambda: (key for key, _ in self.dispatch.registry.subscriptions()))
+        self.openings = Openings(
+            config=config,
+            journal=journal,
+            epoch=epoch,
+            dispatch=self.dispatch,
+            quotas=quotas,
+            edge=edge,
+            queue_elsewhere=queue_elsewhere,
+            say=self.say,
+            now_us=now_us,
+        )
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
         who = quotas.who if quotas is not None else lambda peer: ""
@@ -248,12 +250,15 @@ class Core:
                 self.dispatch.receive(item, peer, now)
             case Credit() | Holding():
                 self.dispatch.receive(item, peer, now)
-            case Unsubscribe():
-                self.dispatch.receive(item, peer, now)
+            case Unsubscribe(sub=sub, forget=forget):
+                if self.openings.end((peer, sub)):
+                    self.say(peer, Unsubscribed(sub, is_forgotten=forget))
+                else:
+                    self.dispatch.receive(item, peer, now)
                 self.parts.give(SubscriptionsChanged(), peer, now)
             case Subscribe():
                 self.recovery.receive(item, peer, now)
-                self._subscribe(item, peer, now)
+                self.openings.subscribe(item, peer, now)
                 self.parts.give(SubscriptionsChanged(), peer, now)
             case _:
                 assert_never(item)
@@ -266,6 +271,7 @@ class Core:
         """A peer's connection is gone. `is_abrupt`: it did not say goodbye, and this node did not close it."""
         left = PeerLeft(is_abrupt)
         self.intake.receive(left, peer, now)
+        self.openings.left(peer)
         self.dispatch.receive(left, peer, now)
         self.recovery.receive(left, peer, now)
         self.parts.tell_all(left, peer, now)
@@ -278,7 +284,10 @@ class Core:
 
     def end_subscription(self, key: QueueKey, code: Code, text: str, now: float) -> None:
         """The node ends a subscription, and says why."""
-        self.dispatch.receive(EndSubscription(key[1], code, text), key[0], now)
+        if self.openings.end(key):
+            self.say(key[0], Unsubscribed(key[1], code, text))
+        else:
+            self.dispatch.receive(EndSubscription(key[1], code, text), key[0], now)
         self.parts.give(SubscriptionsChanged(), key[0], now)
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
@@ -303,6 +312,8 @@ class Core:
         # Events are compared with the time of day: a clock that was set must not make all of them seem wrong.
         self.intake.set_clock(self.now_us() - int(now * 1e6), self.config.limits.future_s_max)
         self.intake.tick(now)
+        if (opened := self.openings.tick(now)) is not None:
+            self.parts.give(SubscriptionsChanged(), opened, now)
         self.dispatch.tick(now)
         for peer in self.dispatch.subscribers.take_opened():
             self.parts.give(SubscriptionsChanged(), peer, now)
@@ -315,6 +326,7 @@ class Core:
         return earliest(
             (
                 self.intake.next_deadline(),
+                self.openings.next_deadline(),
                 self.dispatch.next_deadline(),
                 self.responses.next_deadline(),
                 self.recovery.next_deadline(),
@@ -330,29 +342,6 @@ class Core:
         """Why events with attributes are refused: they are not valid, or the peer may not be their source."""
         problem = self.responses.inspect(batch)
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
-
-    def _subscribe(self, request: Subscribe, peer: Peer, now: float) -> None:
-        owner = self.claims.pop(request.account, "")
-        subscriptions_max = self.config.limits.subscriptions_max
-        if self.dispatch.registry.subscription_count >= subscriptions_max:
-            text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
-            self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
-            return
-        if self.quotas is not None and (text := self.quotas.subscribing(request, peer)):
-            self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
-            return
-        if problem := objection(request, self._queue_elsewhere):
-            self.say(peer, Unsubscribed(request.sub, *problem))
-            return
-        try:
-            opened = resolve(request, self.journal, self.epoch, self.now_us())
-        except LocalError as error:
-            self.say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
-            return
-        if request.account and self._edge is not None:
-            owner = owner or self._edge.owner(peer, request.pattern)
-        opened = replace(opened, owner=owner) if owner else opened
-        self.dispatch.receive(opened, peer, now)
 
     # -- effects
 
@@ -451,10 +440,12 @@ class Core:
         """Send a message to a peer now, ahead of the effects that wait; nothing happens if it is gone."""
         self._shell.send(peer, (encode(message),))
 
-    def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
-        """The events `[start, stop)` that are held, as batches cut to that range."""
+    def find(
+        self, topic: str, source: bytes, start: int, stop: int, bytes_max: int | None = None
+    ) -> list[Batch]:
+        """The events `[start, stop)` that are held, as batches cut to that range: as many as fit."""
         found: list[Batch] = []
-        for entry in self.journal.find(topic, source, start, stop):
+        for entry in self.journal.find(topic, source, start, stop, bytes_max):
             try:
                 found.append(Batch.parse(self.journal.fetch(entry)).cut(start, stop))
             except Gone:

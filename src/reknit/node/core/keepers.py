@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from reknit.batch import Batch
 from reknit.errors import Gone
 from reknit.ledger import Series
+from reknit.node.core.journal_walks import newest, series_of
 from reknit.protocol.recovery.cache import EventHolder, total
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
@@ -40,23 +41,25 @@ class JournalKeeper:
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
         """The ranges that are held of every series that matches."""
-        oldest_us = self._now_us() - int(age_s * 1e6) if age_s else 0
-        spans: list[Span] = []
-        for (topic, source), seqs in sorted(self._journal.ledger.matching(pattern)):
-            first = self._first(topic, source, seqs.last + 1, oldest_us)
-            held = seqs.difference(self._journal.lost(topic, source))
-            spans.append(
-                Span(topic, source, held.overlap(min(first, seqs.last + 1), seqs.last + 1), seqs.last)
-            )
-        return spans
+        return [span for span in self.walk(pattern, age_s) if span is not None]
 
-    def _first(self, topic: str, source: bytes, stop: int, oldest_us: int) -> int:
-        first = self._journal.first_held(topic, source)
-        if oldest_us and first < stop:
-            for entry in reversed(self._journal.find(topic, source, first, stop)):
-                if entry.head.time_us < oldest_us:
-                    return entry.head.stop
-        return first
+    def walk(self, pattern: Pattern, age_s: float = 0.0) -> Iterator[Span | None]:
+        """The same one by one, and None after each look into the journal. It may change meanwhile."""
+        oldest_us = self._now_us() - int(age_s * 1e6) if age_s else 0
+        journal = self._journal
+        for series, seqs in series_of(journal, pattern):
+            stop = seqs.last + 1
+            first = journal.first_held(*series)
+            if oldest_us:
+                for entry in newest(journal, series, first, stop):
+                    if entry is None:
+                        yield None
+                    elif entry.head.time_us < oldest_us:
+                        first = entry.head.stop
+                        break
+            lost = journal.lost(*series)
+            held = seqs.difference(lost) if lost else seqs
+            yield Span(*series, held.overlap(min(first, stop), stop), stop - 1)
 
 
 class Keepers:
@@ -80,10 +83,28 @@ class Keepers:
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
         """The ranges that any of them holds of every series that matches."""
-        spans: dict[Series, tuple[SeqSet, int]] = {}
+        return merged([span for span in self.walk(pattern, age_s) if span is not None])
+
+    def walk(self, pattern: Pattern, age_s: float = 0.0) -> Iterator[Span | None]:
+        """The ranges that each of them holds, one holder after the other, and None after each look into a journal."""
         for keeper in self._keepers:
-            for span in keeper.survey(pattern, age_s):
-                series = (span.topic, span.source)
-                seqs, last = spans.get(series, (SeqSet(), 0))
-                spans[series] = (seqs.union(SeqSet.from_ranges(span.ranges)), max(last, span.last))
-        return [Span(*series, seqs.ranges(), last) for series, (seqs, last) in sorted(spans.items())]
+            if isinstance(keeper, JournalKeeper):
+                yield from keeper.walk(pattern, age_s)
+            else:
+                yield from keeper.survey(pattern, age_s)
+
+
+def merged(spans: Sequence[Span]) -> list[Span]:
+    """One span for each series, with what is in any of them.
+
+    >>> merged([Span("a", b"s", [(1, 3)], 4), Span("a", b"s", [(3, 5)], 4)])
+    [Span(topic='a', source=b's', ranges=[(1, 5)], last=4)]
+    """
+    found: dict[Series, Span] = {}
+    for span in spans:
+        series = (span.topic, span.source)
+        if (other := found.get(series)) is not None:
+            seqs = SeqSet.from_ranges(other.ranges).union(SeqSet.from_ranges(span.ranges))
+            span = Span(*series, seqs.ranges(), max(other.last, span.last))
+        found[series] = span
+    return list(found.values())

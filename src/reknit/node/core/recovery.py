@@ -17,11 +17,12 @@ from typing import Final, Protocol, assert_never
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.frame import Buffer
-from reknit.node.core.keepers import JournalKeeper, Keepers
+from reknit.node.core.keepers import JournalKeeper, Keepers, merged
+from reknit.node.core.survey_walks import WALKS_MAX, SurveyPart, SurveyWalks
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.effects import AppendRecord, Mark, Send
-from reknit.protocol.machine import JOURNAL, Peer, PeerLeft
+from reknit.protocol.machine import JOURNAL, Peer, PeerLeft, earliest
 from reknit.protocol.publish.inputs import RefusedBatch
 from reknit.protocol.publish.intake import Intake
 from reknit.protocol.recovery import cache_inputs
@@ -54,7 +55,7 @@ from reknit.store.journal import Journal
 from reknit.topic import Pattern
 from reknit.wire.codec import encode
 from reknit.wire.messages import Settle, Subscribe
-from reknit.wire.recovery import Heartbeat, Recover, Require
+from reknit.wire.recovery import Heartbeat, Recover, Require, Survey
 
 log = logging.getLogger("reknit.node")
 
@@ -123,7 +124,8 @@ class CoreRecovery:
         )
         self.stored = StoredEvents(journal.ledger)
         self.heartbeats = HeartbeatForwarder(dispatch.queues)
-        self.holder: EventHolder = JournalKeeper(journal, now_us)
+        self.holder: JournalKeeper | Keepers = JournalKeeper(journal, now_us)
+        self.walks = SurveyWalks()
         self._shell: RecoveryShell = NoFurtherNodes()
         self._journal = journal
         self._dispatch = dispatch
@@ -163,6 +165,7 @@ class CoreRecovery:
                 self.losses.receive(message, peer, now)
                 self.stored.receive(message, peer, now)
                 self.caches.receive(message, peer, now)
+                self.walks.left(peer)
                 self._postponed = deque(
                     row for row in self._postponed if getattr(row[1], "peer", None) != peer
                 )
@@ -185,11 +188,13 @@ class CoreRecovery:
 
     def tick(self, now: float) -> None:
         """Time passed."""
+        if (part := self.walks.tick(now)) is not None:
+            self._list(part, now)
         self.caches.tick(now)
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        return self.caches.next_deadline()
+        return earliest([self.caches.next_deadline(), self.walks.next_deadline()])
 
     def take_effects(self, now: float) -> list[Effect]:
         """The effects to perform, in order. To be called when those of the dispatcher were performed."""
@@ -225,8 +230,7 @@ class CoreRecovery:
             case ListHeld() if self._can_postpone:
                 self._postpone(effect)  # it would name events that can't be returned yet
             case ListHeld(peer=peer, request=survey):
-                spans = self.holder.survey(Pattern(survey.pattern), survey.age_s)
-                self.caches.receive(Listed(survey, spans), peer, now)
+                self._survey(peer, survey, now)
             case SendFound(peer=peer, reply=reply, batches=batches):
                 self._send(peer, [encode(reply), *(batch.data for batch in batches)])
             case AskRemote():
@@ -241,6 +245,18 @@ class CoreRecovery:
                 log.error("lost [%d, %d) of %s on %s: %s", start, stop, source.hex(), topic, text)
             case _:
                 assert_never(effect)
+
+    def _survey(self, peer: Peer, request: Survey, now: float) -> None:
+        walk = self.holder.walk(Pattern(request.pattern), request.age_s)
+        part = self.walks.begin(peer, request, walk)
+        if part is None:
+            text = f"more than {WALKS_MAX} surveys wait for their answers: ask for fewer at a time"
+            self._shell.dismiss(peer, Code.RESOURCE_EXHAUSTED, text)
+        else:
+            self._list(part, now)
+
+    def _list(self, part: SurveyPart, now: float) -> None:
+        self.caches.receive(Listed(part.request, merged(part.spans), part.is_last), part.peer, now)
 
     @property
     def _can_postpone(self) -> bool:

@@ -39,11 +39,25 @@ from reknit.wire.outcomes import RangeOutcome, Told, Want
 from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
-_READING: Final = frozenset(("status", "ledger", "queues", "topics", "streams", "pipeline"))
+_READING: Final = frozenset(
+    (
+        "status",
+        "summary",
+        "ledger",
+        "ledger_page",
+        "queues",
+        "topics",
+        "topics_page",
+        "subscribers_page",
+        "losses",
+        "streams",
+        "pipeline",
+    )
+)
 """Admin requests about all topics: a peer that may subscribe to everything may send them."""
 _JOURNAL: Final = frozenset(("span", "read", "records", "index"))
 """Admin requests for the journal itself, which also has the node's own topics: these have to be allowed, too."""
-_BY_PATTERN: Final = {"find": "topic", "checkpoint": "pattern", "align": "pattern"}
+_BY_PATTERN: Final = {"find": "topic", "fate": "topic", "checkpoint": "pattern", "align": "pattern"}
 """Admin requests about some topics, and the argument that names them."""
 _FREE: Final = frozenset(
     (
@@ -118,18 +132,18 @@ class Permissions:
         try:
             identity = self._gate.identify(token, peer.connection.certified)
         except Unauthenticated as error:
-            self._gate.audit.login(None, "tcp", peer.connection.peer, error.why)
+            self._gate.audit.login(None, peer.connection.door, peer.connection.peer, error.why)
             self._refuse(peer, error.why)
             return False
         peer.identified(identity)
         self._gate.logins.add(peer)
-        self._gate.audit.login(identity, "tcp", peer.connection.peer)
+        self._gate.audit.login(identity, peer.connection.door, peer.connection.peer)
         return True
 
     def _refuse(self, peer: PeerState, why: str) -> None:
         """Tell a peer why it is not let in. One from an address that fails again and again hears it later."""
         address, attempts = peer.address, self._gate.attempts
-        wait_s = attempts.failed(address, "tcp")
+        wait_s = attempts.failed(address, peer.connection.door)
         if wait_s is None:
             peer.end(Code.UNAUTHENTICATED, "too many failed attempts from this address")
             return

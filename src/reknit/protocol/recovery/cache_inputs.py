@@ -26,10 +26,11 @@ class LookedUp(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """The answer to `ListHeld`: the ranges that the node holds."""
+    """The answer to `ListHeld`, or a part of it: the ranges that the node holds."""
 
     request: Survey
     spans: list[Span]
+    is_last: bool = True
 
 
 class RemoteFound(msgspec.Struct, frozen=True):

@@ -198,6 +198,10 @@ class CacheService:
 
     def _list(self, listed: Listed, peer: Peer) -> None:
         request = listed.request
+        if not listed.is_last:
+            if listed.spans:
+                self.emit(Send(peer, Surveyed(request.id, listed.spans, is_last=False)))
+            return
         others = self._others(request.pattern, b"", peer) if request.deep else []
         for message in spans_messages(request.id, listed.spans, is_last=not others):
             self.emit(Send(peer, message))

@@ -82,6 +82,21 @@ async def metrics(target: Target, visitor: Visitor, number: int) -> str:
     return _judged(answer, visitor, SECRET_TOPIC.encode())
 
 
+async def console_figures(target: Target, visitor: Visitor, number: int) -> str:
+    answer = await request(target.ports["http"], "GET", "/api/v1/topics", visitor.headers)
+    return _judged(answer, visitor, SECRET_TOPIC.encode())
+
+
+async def console_order(target: Target, visitor: Visitor, number: int) -> str:
+    headers = {"Content-Type": "application/json", **visitor.headers}
+    answer = await request(
+        target.ports["http"], "POST", "/api/v1/dead-letters/drop", headers, b'{"limit": 0}'
+    )
+    if " 200 " in answer.head.partition("\r\n")[0]:
+        raise Happened
+    return answer.words
+
+
 WS: Final = {
     "Upgrade": "websocket",
     "Connection": "Upgrade",
@@ -101,6 +116,8 @@ HTTP: Final = (
     Action("HTTP /sse", "subscribe", ANN, reads("/sse?topic=plant/**"), "", PAGE),
     Action("HTTP /ws", "subscribe", ANN, reads("/ws?topic=plant/**", **WS), "", PAGE),
     Action("HTTP /cloudevents", "publish", ANN, http_cloudevent, "up/plant/10/0/1/{}", PAGE),
+    Action("HTTP /api", "see the topics", ROOT, console_figures, "", PAGE),
+    Action("HTTP /api", "drop dead letters", ROOT, console_order, "", PAGE),
 )  # fmt: skip
 
 

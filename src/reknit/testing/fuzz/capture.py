@@ -28,6 +28,7 @@ PLAN: Final = FabricPlan(
     publishers=3,
     durables=2,
     ephemerals=2,
+    queue_members=2,
     senders=2,
     workers=2,
     requesters=1,

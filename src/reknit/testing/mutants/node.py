@@ -155,8 +155,8 @@ MUTANTS: Final = (
     Mutant(
         name="subscription-begins-late",
         module=START,
-        old="    return {series: seqs.last + 1 for series, seqs in journal.ledger.matching(pattern)}",
-        new="    return {series: seqs.last + 2 for series, seqs in journal.ledger.matching(pattern)}",
+        old="        since[series] = seqs.last + 1",
+        new="        since[series] = seqs.last + 2",
         breaks="a subscriber is owed every event that is published after its subscription was confirmed",
     ),
 )

@@ -131,7 +131,7 @@ class NodeCache:
                     "find", topic=topic, source=source, start=start, stop=end
                 )
                 batches += _split(bytes(data))
-                start = max(end, int(body["first_held"]))
+                start = max(int(body["next"]), int(body["first_held"]))
         except (ReknitError, OSError):
             self.close()
             raise

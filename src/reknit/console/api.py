@@ -1,0 +1,114 @@
+"""`/api/v1/…`: the figures of a node as JSON, and a few orders. Whoever asks gets what its own rules allow."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from reknit.console.description import describe
+from reknit.console.operator_sessions import Operator, OperatorSessions
+from reknit.console.parameters import read_parameters
+from reknit.console.resources import RESOURCES, Resource, Values
+from reknit.errors import Gone, LocalError, NotConnected, Refused
+from reknit.gateway.http.connection import HttpConnection
+from reknit.gateway.http.origins import FORBIDDEN, OriginPolicy
+from reknit.gateway.http.requests import HttpRequest
+from reknit.outcome import Code
+
+log = logging.getLogger("reknit.console")
+
+ROOT: Final = "/api/v1/"
+STATUS: Final = {
+    Code.INVALID_ARGUMENT: 400,
+    Code.UNAUTHENTICATED: 401,
+    Code.PERMISSION_DENIED: 403,
+    Code.NOT_FOUND: 404,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.UNAVAILABLE: 503,
+}
+"""The HTTP status for a google.rpc code; 500 for any other."""
+
+
+class ConsoleApi:
+    """Answers the requests below `/api/v1/`."""
+
+    def __init__(self, sessions: OperatorSessions, origins: OriginPolicy, version: str) -> None:
+        self._sessions = sessions
+        self._origins = origins
+        self._by_path: dict[str, dict[str, Resource]] = {}
+        for one in RESOURCES:
+            self._by_path.setdefault(ROOT + one.path, {})[one.method] = one
+        self._description = describe(RESOURCES, ROOT, version)
+
+    async def answer(self, connection: HttpConnection, request: HttpRequest) -> None:
+        """Answer one request with JSON."""
+        try:
+            status, body = 200, await self._answer(connection, request)
+        except HttpProblem as problem:
+            status, body = problem.status, _problem(problem.code, str(problem))
+        except Refused as error:
+            status, body = STATUS.get(Code(error.code), 500), _problem(Code(error.code), error.text)
+        except Gone as error:
+            status, body = 404, _problem(Code.NOT_FOUND, str(error))
+        except NotConnected as error:
+            status, body = 503, _problem(Code.UNAVAILABLE, error.why)
+        except LocalError as error:
+            status, body = 400, _problem(Code.INVALID_ARGUMENT, str(error))
+        headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+        headers += [("X-Content-Type-Options", "nosniff"), *self._origins.cors(request)]
+        connection.answer(status, headers, msgspec.json.encode(body, enc_hook=_plain), request.keep_alive)
+
+    async def _answer(self, connection: HttpConnection, request: HttpRequest) -> Any:
+        if request.path == f"{ROOT}openapi.json":
+            return self._description
+        methods = self._by_path.get(request.path)
+        if methods is None:
+            known = ", ".join((*self._by_path, f"{ROOT}openapi.json"))
+            raise HttpProblem(404, Code.NOT_FOUND, f"{request.path} does not exist; there are {known}")
+        resource = methods.get(request.method)
+        if resource is None:
+            text = f"{request.path} takes {' and '.join(methods)}, not {request.method}"
+            raise HttpProblem(405, Code.UNIMPLEMENTED, text)
+        if request.refusal:
+            raise Refused(Code.UNAUTHENTICATED, request.refusal)
+        values = self._values(resource, request)
+        operator = Operator(request.token, connection.certified, connection.address)
+        session = await self._sessions.of(operator)
+        return await resource.answer(session, values)
+
+    def _values(self, resource: Resource, request: HttpRequest) -> Values:
+        """The parameters and the body. An order has to be JSON, which no foreign page can send without asking first."""
+        given = parse_qsl(request.query, keep_blank_values=True, errors="replace")
+        values = dict(read_parameters(resource.parameters, given))
+        if resource.body is None:
+            return values
+        if not self._origins.is_allowed(request):
+            raise HttpProblem(403, Code.PERMISSION_DENIED, FORBIDDEN)
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise HttpProblem(415, Code.INVALID_ARGUMENT, "send the order as application/json")
+        try:
+            return {**values, "body": msgspec.json.decode(request.body or b"{}", type=resource.body)}
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise LocalError(f"the order is not valid: {error}") from None
+
+
+class HttpProblem(Exception):
+    """A request that can't be answered, with the status that says so."""
+
+    def __init__(self, status: int, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.status, self.code = status, code
+
+
+def _problem(code: Code, text: str) -> dict[str, str]:
+    return {"code": code.name, "error": text}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no type for: bytes are hexadecimal digits, as sources are everywhere else."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    raise NotImplementedError(f"{type(value).__name__} has no form in JSON")
