@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reknit import connect, connect_sync
+from reknit.client.options import SubscribeOptions, check_subscription
 from reknit.client.session import Session
 from reknit.config import DispatchSettings, TopicSettings
 from reknit.errors import LocalError, Refused
@@ -293,6 +294,6 @@ def test_members_say_the_order_of_their_queue_and_say_the_same() -> None:
     ("options", "why"),
     [({"order": "key"}, "only a queue has one"), ({"queue": "w", "order": "name"}, "'key' or 'source'")],
 )
-def test_invalid_order_is_refused_before_it_is_sent(options: dict[str, Any], why: str) -> None:
+def test_invalid_order_is_refused_in_the_client(options: dict[str, Any], why: str) -> None:
     with pytest.raises(LocalError, match=why):
-        connect("tcp://127.0.0.1:1").subscribe("jobs/**", **options)
+        check_subscription(SubscribeOptions(**options))
