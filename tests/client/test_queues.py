@@ -14,6 +14,7 @@ from reknit.client.session import Session
 from reknit.config import DispatchSettings, TopicSettings
 from reknit.errors import LocalError, Refused
 from reknit.outcome import Code
+from reknit.testing.fabric.user import run_simulated, simulated_fabric
 from reknit.topic import Pattern
 from tests.client.test_dispatch import node, run, some_letters
 
@@ -239,6 +240,31 @@ def test_blocking_members_share_a_queue() -> None:
             one.publish_many("jobs/a", [str(number) for number in range(8)])
             got = [int(next(events).payload) for events in (some, others) for _ in range(4)]
         assert sorted(got) == list(range(8))
+
+
+def test_events_that_a_member_has_not_seen_go_back_with_its_connection() -> None:
+    """Fabric 120082: it went on with the batch that it was reading, while another member had these events."""
+
+    async def member(url: str, seen: list[tuple[bytes, int]]) -> None:
+        network = asyncio.get_running_loop().fabric.network  # type: ignore[attr-defined]
+        async with connect(url) as session, session.subscribe("jobs/**", queue="workers") as events:
+            await session.publish_many("jobs/a", ["0", "1", "2"])
+            await anext(events)
+            for host in network.hosts:
+                network.reset(host)
+            await asyncio.sleep(1.0)
+            for _ in range(2):
+                event = await anext(events)
+                seen.append((bytes(event.payload), event.attempt))
+
+    async def program() -> None:
+        seen: list[tuple[bytes, int]] = []
+        async with simulated_fabric() as fabric:
+            await fabric.settled()
+            await fabric.run(member(fabric.urls[0], seen))
+        assert seen == [(b"0", 2), (b"1", 2)]
+
+    run_simulated(program)
 
 
 def test_members_say_the_order_of_their_queue_and_say_the_same() -> None:
