@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from reknit import connect, connect_sync
+from reknit.client.options import SubscribeOptions, check_subscription
 from reknit.client.session import Session
 from reknit.config import DispatchSettings, TopicSettings
 from reknit.errors import LocalError, Refused
 from reknit.outcome import Code
+from reknit.testing.fabric.user import run_simulated, simulated_fabric
 from reknit.topic import Pattern
 from tests.client.test_dispatch import node, run, some_letters
 
@@ -240,6 +242,31 @@ def test_blocking_members_share_a_queue() -> None:
         assert sorted(got) == list(range(8))
 
 
+def test_events_that_a_member_has_not_seen_go_back_with_its_connection() -> None:
+    """Fabric 120082: it went on with the batch that it was reading, while another member had these events."""
+
+    async def member(url: str, seen: list[tuple[bytes, int]]) -> None:
+        network = asyncio.get_running_loop().fabric.network  # type: ignore[attr-defined]
+        async with connect(url) as session, session.subscribe("jobs/**", queue="workers") as events:
+            await session.publish_many("jobs/a", ["0", "1", "2"])
+            await anext(events)
+            for host in network.hosts:
+                network.reset(host)
+            await asyncio.sleep(1.0)
+            for _ in range(2):
+                event = await anext(events)
+                seen.append((bytes(event.payload), event.attempt))
+
+    async def program() -> None:
+        seen: list[tuple[bytes, int]] = []
+        async with simulated_fabric() as fabric:
+            await fabric.settled()
+            await fabric.run(member(fabric.urls[0], seen))
+        assert seen == [(b"0", 2), (b"1", 2)]
+
+    run_simulated(program)
+
+
 def test_members_say_the_order_of_their_queue_and_say_the_same() -> None:
     async def program(url: str) -> None:
         async with (
@@ -267,6 +294,6 @@ def test_members_say_the_order_of_their_queue_and_say_the_same() -> None:
     ("options", "why"),
     [({"order": "key"}, "only a queue has one"), ({"queue": "w", "order": "name"}, "'key' or 'source'")],
 )
-def test_invalid_order_is_refused_before_it_is_sent(options: dict[str, Any], why: str) -> None:
+def test_invalid_order_is_refused_in_the_client(options: dict[str, Any], why: str) -> None:
     with pytest.raises(LocalError, match=why):
-        connect("tcp://127.0.0.1:1").subscribe("jobs/**", **options)
+        check_subscription(SubscribeOptions(**options))

@@ -21,14 +21,14 @@ from reknit.outcome import code_name
 from reknit.topic import Pattern
 from tests.client.rpc.shared import run, until
 from tests.gateway.http import http_client
-from tests.gateway.http.http_client import Answer, Web, web
+from tests.gateway.http.http_client import WEBSOCKET, Answer, Web, web
 from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.real
 
 ALLOW = ("* publish **", "* subscribe **", "ann as //plant/10/1/FFFF")
 ANN = {"Authorization": "Bearer ann-token"}
-WS = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "x", **ANN}
+WS = {**WEBSOCKET, **ANN}
 KN = "/kn?kn_from=/plant/a;kn_response_format=simple"
 SSE, SOCKET = "/sse?topic=plant/*", "/ws?topic=plant/*"
 EXHAUSTED = "amqp:resource-limit-exceeded"

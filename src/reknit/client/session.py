@@ -8,16 +8,13 @@ import ssl
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from reknit import environment
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
 from reknit.client.codecs import CodecOf, codec_of
-from reknit.client.group.group import Group, topic_of, transport_of
-from reknit.client.group.journal import GroupJournal
-from reknit.client.group.keys import GroupKeys
 from reknit.client.message_router import MessageRouter, RoutedPublisher
 from reknit.client.options import (
     GroupOptions,
@@ -47,9 +44,12 @@ from reknit.errors import Closed, NotOpen, ReknitError
 from reknit.fields import QueueOrder
 from reknit.frame import Buffer
 from reknit.lineage import lasting_source
-from reknit.protocol.multicast.settings import GroupSettings
 from reknit.topic import Pattern, check_topic
 from reknit.transport.heap import keep_heap
+
+if TYPE_CHECKING:  # most sessions join no group: their programs start without loading one
+    from reknit.client.group.group import Group
+    from reknit.client.group.journal import GroupJournal
 
 T = TypeVar("T")
 
@@ -553,6 +553,10 @@ class Session:
 
     def make_group(self, name: str, options: GroupOptions) -> Group:
         """As `group`, with its keywords as one value."""
+        from reknit.client.group.group import Group, transport_of
+        from reknit.client.group.keys import GroupKeys
+        from reknit.protocol.multicast.settings import GroupSettings
+
         self._check_open()
         config = options.settings if options.settings is not None else self.config.group
         return Group(
@@ -569,6 +573,9 @@ class Session:
 
     def group_journal(self, name: str) -> GroupJournal:
         """Brings a group's events to this session's node."""
+        from reknit.client.group.group import topic_of
+        from reknit.client.group.journal import GroupJournal
+
         return GroupJournal(
             self.router,
             topic_of(name),

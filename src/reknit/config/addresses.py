@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 SCHEMES = ("tcp", "tls")
@@ -30,3 +31,12 @@ def check_host_port(text: str) -> None:
     parts = urlsplit(f"//{text}")
     if text and (not parts.hostname or parts.port is None or parts.path):
         raise ValueError(f"{text!r} is not a valid address; write host:port")
+
+
+def check_network(texts: tuple[str, ...]) -> None:
+    """Addresses, or networks as `10.1.0.0/16`."""
+    for text in texts:
+        try:
+            ip_network(text)
+        except ValueError as error:
+            raise ValueError(f"{text!r} is not an address or a network: {error}") from None

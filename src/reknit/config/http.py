@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from reknit.config.addresses import check_host_port
+from reknit.config.addresses import check_host_port, check_network
 from reknit.config.settings import Section, setting
 from reknit.config.units import KIB, MIB
 
@@ -56,3 +56,9 @@ class HttpSettings(Section):
     )
     console: bool = setting(True, "serve the console at / and the figures below /api/v1/")
     origins: tuple[str, ...] = setting((), "other sites whose pages may use this node; '*': all")
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "addresses or networks of proxies: X-Forwarded-For, -Host, -Proto and the PROXY protocol (version 2) count "
+        "from there, and from nowhere else",
+        check=check_network,
+    )

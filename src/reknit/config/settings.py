@@ -24,6 +24,7 @@ _SIZE = re.compile(r"(\d[\d_]*) ?(KiB|MiB|GiB|TiB)")
 _FACTORS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _UNITS = {"bytes": "bytes", "s": "seconds", "ms": "milliseconds"}
 _TRUTHS = {"true": True, "false": False}
+_PLAIN = {"str": str, "int": int, "float": float, "bool": bool}
 
 
 def setting(
@@ -146,11 +147,19 @@ def settings_of(section: type[Section]) -> tuple[Setting, ...]:
     ['name', 'data_dir', 'listen']
     """
     if section not in _declared:
-        kinds = get_type_hints(section)
+        kinds = _kinds(section)
         _declared[section] = tuple(
             Setting(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(section)
         )
     return _declared[section]
+
+
+def _kinds(section: type[Section]) -> dict[str, Any]:
+    """The types of a section's fields. Most are plain, and only the others have to be evaluated, which takes long."""
+    texts = {one.name: str(one.type) for one in fields(section)}
+    others = {name: text for name, text in texts.items() if text not in _PLAIN}
+    holder = type("Others", (), {"__annotations__": others, "__module__": section.__module__})
+    return {name: _PLAIN.get(text) for name, text in texts.items()} | get_type_hints(holder)
 
 
 _declared: dict[type[Section], tuple[Setting, ...]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, cast
 from urllib.parse import urlsplit
 
@@ -24,6 +24,8 @@ DEFAULT_PORT: Final = 7440
 NO_USERS: Final = (
     "may not contain a user or password: a token goes into security.token_file or the environment"
 )
+JOINED_BYTES_MAX: Final = 64 << 10
+"""Buffers that are larger together are not joined to be sent: a copy of them costs more than a further call."""
 WRITE_BUFFER_BYTES: Final = 1 << 20
 """A connection with more unsent bytes than this counts as blocked."""
 
@@ -124,9 +126,15 @@ class TcpConnection(asyncio.BufferedProtocol):
         return unsent + self._decoder.held_bytes
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self.sent_at = self._time()
-            self._transport.writelines(buffers)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self.sent_at = self._time()
+        if sum(map(len, buffers)) <= JOINED_BYTES_MAX:
+            transport.writelines(buffers)
+            return
+        for piece in joined(buffers):
+            transport.write(piece)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -144,6 +152,25 @@ class TcpConnection(asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+
+def joined(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
+    """The same bytes in as few pieces as can be had without copying a large one.
+
+    >>> [len(piece) for piece in joined([b"a", b"bc", bytes(100_000), b"d"])]
+    [3, 100000, 1]
+    """
+    small: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) <= JOINED_BYTES_MAX:
+            small.append(buffer)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield buffer
+    if small:
+        yield b"".join(small)
 
 
 def _name(address: object) -> str:

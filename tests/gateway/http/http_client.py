@@ -24,6 +24,13 @@ from tests.client.node_thread import serving
 
 Event = dict[str, bytes]
 WAIT_S = 150.0
+WEBSOCKET = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+"""The headers of a request for a WebSocket."""
 
 
 def config(

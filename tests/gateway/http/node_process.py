@@ -48,10 +48,20 @@ class Living:
         """kill -9."""
         self.stop(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """It does nothing any more, and its connections stay open, until `thaw`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(number)
+            process.send_signal(signal.SIGCONT)  # it may be frozen
             try:
                 process.communicate(timeout=STOP_S)
             finally:

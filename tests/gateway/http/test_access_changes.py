@@ -14,7 +14,7 @@ from reknit.batch import Batch
 from reknit.testing.attack.raw_peer import raw_peer
 from reknit.wire.messages import Ack
 from tests.client.rpc.shared import run
-from tests.gateway.http.http_client import Stream, Web, config, web
+from tests.gateway.http.http_client import WEBSOCKET, Stream, Web, config, web
 from tests.guarded_files import GuardedFiles
 
 pytestmark = pytest.mark.real
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.real
 SECRETS = {"ann": "a-token", "bob": "b-token"}
 REST = ("* publish **", "* subscribe news/*")
 RULES = ("ann subscribe what/**", "bob subscribe what/chat", *REST)
-WS = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "x"}
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ PATHS = ("/sse?topic=what/chat", "/ws?topic=what/chat", "/kn?kn_from=/what/chat;
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_tunnel_that_lost_its_rule_ends_and_others_go_on(node: Web, files: GuardedFiles, path: str) -> None:
-    headers = WS if path.startswith("/ws") else {}
+    headers = WEBSOCKET if path.startswith("/ws") else {}
     with (
         opened(node, path, "a-token", **headers) as ann,
         opened(node, path, "b-token", **headers) as bob,
@@ -67,7 +66,7 @@ def test_a_tunnel_that_lost_its_rule_ends_and_others_go_on(node: Web, files: Gua
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_revoked_token_ends_its_tunnels_and_no_others(node: Web, files: GuardedFiles, path: str) -> None:
-    headers = WS if path.startswith("/ws") else {}
+    headers = WEBSOCKET if path.startswith("/ws") else {}
     with opened(node, path, "a-token", **headers) as ann, opened(node, path, "b-token", **headers) as bob:
         files.tokens({"bob": "b-token"})
         assert b"UNAUTHENTICATED: the token 'ann' of ann was revoked" in ann.rest()

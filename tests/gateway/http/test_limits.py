@@ -130,7 +130,6 @@ def test_a_missing_page_says_what_there_is(node: Web) -> None:
     assert answer.code == 404
     assert b"/sse" in answer.body
     assert b"/sse" in node.request("/").body
-    assert b"export function stream" in node.request("/reknit.js").body
 
 
 def test_the_limit_per_address_is_a_503_without_a_word_on_reconnecting() -> None:

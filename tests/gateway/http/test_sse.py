@@ -202,7 +202,3 @@ def test_a_stopping_server_says_goodbye_to_a_websocket() -> None:
             socket.recv(10)
     assert closed.value.rcvd is not None
     assert "stops" in closed.value.rcvd.reason
-
-
-def test_ws_without_an_upgrade_is_400(node: Web) -> None:
-    assert node.request("/ws?topic=a").code == 400

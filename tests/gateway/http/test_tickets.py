@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.http.http_client import Web, config, web
+from tests.gateway.http.http_client import WEBSOCKET, Web, config, web
 from tests.guarded_files import GuardedFiles
 
 pytestmark = pytest.mark.real
 
-WS = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "x"}
 ANN = {"Authorization": "Bearer a-token"}
 
 
@@ -36,7 +35,7 @@ def ticket(node: Web) -> str:
 
 @pytest.mark.parametrize(
     ("path", "headers"),
-    [("/sse?topic=what/chat", {}), ("/ws?topic=what/chat", WS), ("/kn?kn_from=/what/chat", {})],
+    [("/sse?topic=what/chat", {}), ("/ws?topic=what/chat", WEBSOCKET), ("/kn?kn_from=/what/chat", {})],
 )
 def test_a_ticket_opens_one_stream(node: Web, path: str, headers: dict[str, str]) -> None:
     url = f"{path}&ticket={ticket(node)}"

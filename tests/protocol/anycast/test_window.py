@@ -131,17 +131,17 @@ def test_a_worker_that_hangs_gets_no_more_while_another_works() -> None:
 def test_a_window_follows_the_speed_of_its_path() -> None:
     window, now = Window(), 0.0
     window.sent(now)
-    for takes_s, at_most in ((1.0, LEAST), (0.001, 200), (0.1, LEAST)):
-        for _ in range(20):
-            now += takes_s * 10
-            window.settled(10, now, is_idle=False)
+    for takes_s, at_most in ((1.0, LEAST), (0.001, 204), (0.1, LEAST)):
+        for _ in range(2000):
+            now += takes_s
+            window.settled(1, now, left=1)
         assert LEAST <= window.size <= at_most + 1
 
 
 def test_a_path_that_settles_at_once_gets_as_much_as_there_is() -> None:
     window = Window()
     window.sent(5.0)
-    window.settled(FIRST, 5.0, is_idle=True)
+    window.settled(FIRST, 5.0, left=0)
     assert window.size > 1_000_000
 
 
@@ -155,3 +155,27 @@ def test_equal_workers_get_equally_many_of_a_burst(count: int, takes_s: float) -
     done = list(workers.done.values())
     assert sum(done) == 1000
     assert statistics.pstdev(done) / statistics.mean(done) < 0.1
+
+
+def flow(trip_s: float, takes_s: float, events: int) -> tuple[int, float]:
+    """A subscriber that settles its events one by one, far away: its window in the end, and its last rate."""
+    window, now, in_hand = Window(), 0.0, deque[float]()
+    began, last = 0.0, 0.0
+    for number in range(events):
+        while len(in_hand) < window.size:
+            window.sent(now)
+            last = max(now + trip_s, last) + takes_s
+            in_hand.append(last)
+        now = in_hand.popleft()
+        window.settled(1, now, len(in_hand))
+        if number == events // 2:
+            began = now
+    return window.size, (events - events // 2 - 1) / (now - began)
+
+
+@pytest.mark.parametrize("trip_s", [0.0, 0.02, 0.15, 0.3, 0.6])
+def test_long_way_does_not_make_a_path_slow(trip_s: float) -> None:
+    """A fifth of a second of work is too little for a path whose way alone takes longer."""
+    size, rate = flow(trip_s, takes_s=0.002, events=6000)
+    assert rate > 450, "it could settle 500 a second"
+    assert size <= 1.5 * 500 * (0.2 + trip_s) + 2, "and it holds no more than that takes"

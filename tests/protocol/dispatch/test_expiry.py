@@ -149,3 +149,17 @@ def test_events_of_anycast_accounts_are_left_alone() -> None:
     bench.publish(1, 5, ttl_ms=2000)
     assert letters(bench.tick(5.0)) == []
     assert bench.dispatch.overflow.loads("plant/a") == []
+
+
+def test_a_dead_letter_of_an_event_before_a_resumed_cursor_has_its_attempts() -> None:
+    """Core seed 300482: they were forgotten in the letter, and kept in memory for ever."""
+    bench = Bench()
+    bench.subscribe("audit")
+    bench.publish(1, ttl_ms=2000)
+    bench.say(Outcome.RELEASED, 1)
+    bench.give(PeerLeft())
+    bench.subscribe("audit", credit=0)
+    [letter] = [one for one in bench.tick(2.1) if isinstance(one, DeadLetter)]
+    assert (letter.start, letter.attempts, len(letter.tries)) == (1, 1, 1)
+    [queue] = bench.dispatch.queues.values()
+    assert len(queue.attempts) == 0

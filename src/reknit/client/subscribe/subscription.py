@@ -293,7 +293,8 @@ class Subscription:
     def receive(self, message: machines.Input) -> None:
         """The node sent a message for this subscription, or the connection changed."""
         if isinstance(message, machines.Disconnected) and self._driver.shared is not None:
-            self._queue.clear()
+            self._queue.clear()  # others get these now, and those of the batch that is being read
+            self._stop, self._events = self._unread, iter(())
             self._streams.fail("the connection was lost")
         self._driver.receive(message)
         if isinstance(message, Revoked):

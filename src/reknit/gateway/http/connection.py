@@ -9,6 +9,7 @@ from os import write
 from typing import NamedTuple, cast
 
 import httptools
+from msgspec.structs import replace
 from wsproto import ConnectionType
 from wsproto.connection import Connection as WsConnection
 from wsproto.events import CloseConnection, Message, Ping
@@ -21,9 +22,10 @@ from reknit.gateway.client_quotas import RETRY_AFTER_S, ClientQuotas
 from reknit.gateway.http.connections import ConnectionRegistry
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import TunnelFormat
+from reknit.gateway.http.forwarded import TrustedProxies, read_proxy_header
 from reknit.gateway.http.groups import TunnelConnection, TunnelGroup, chunk
 from reknit.gateway.http.origins import OriginPolicy
-from reknit.gateway.http.requests import HttpRequest, RequestReader, RequestTooLarge, answer_head
+from reknit.gateway.http.requests import HttpRequest, RequestReader, RequestRefused, answer_head
 from reknit.gateway.http.room import TunnelRoom
 from reknit.gateway.http.scopes import TunnelScope
 from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpened, TunnelServer
@@ -47,6 +49,7 @@ class HttpServices:
     connections: ConnectionRegistry
     room: TunnelRoom
     origins: OriginPolicy
+    proxies: TrustedProxies
     tunnels: TunnelServer
     feed: TunnelFeed
     logins: Logins
@@ -68,8 +71,9 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
     """A client's connection. As a tunnel it holds little more than its transport and its group."""
 
     __slots__ = (
-        "_counted", "_format", "_group", "_is_encrypted", "_is_ending", "_proof", "_reader", "_services", "_transport",
-        "_waiting", "_ws", "address", "answered", "certified", "fd", "opened_at",
+        "_begun", "_counted", "_format", "_group", "_is_encrypted", "_is_ending", "_is_head", "_peer", "_proof",
+        "_reader", "_refusal", "_services", "_transport", "_waiting", "_ws", "address", "answered", "certified",
+        "fd", "opened_at",
     )  # fmt: skip
 
     def __init__(self, services: HttpServices) -> None:
@@ -77,6 +81,14 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._reader: RequestReader | None = None
         self._waiting: list[HttpRequest] | None = None
         """Requests that arrived while one is being answered; None if no request is being answered."""
+        self._refusal: RequestRefused | None = None
+        """Why nothing more is read; it is answered after the requests that came before."""
+        self._is_head = False
+        """The request that is being answered wants no body."""
+        self._begun: bytes | None = None
+        """The first bytes of a trusted proxy's connection, until it is known whether they are its header."""
+        self._peer = ""
+        """The other end of the connection. `address` is the client's, behind trusted proxies."""
         self._format: TunnelFormat | None = None
         self._ws: WsConnection | None = None
         self._is_ending = False
@@ -98,15 +110,18 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self.fd: int = self._transport.get_extra_info("socket").fileno()
         self._is_encrypted = self._transport.get_extra_info("sslcontext") is not None
         peer = self._transport.get_extra_info("peername")
-        self.address = peer[0] if peer else "local"
+        self.address = self._peer = peer[0] if peer else "local"
         self.certified = credentials_of(self._transport)
         services = self._services
         if not services.room.has_room(self.fd):
-            self._refuse(503, "the server has reached its limit of open files; try again later")
+            why = "the server has reached its limit of open files; try again later"
+            self._answer_refusal(RequestRefused(503, why))
             return
         settings = services.settings
         self._transport.set_write_buffer_limits(settings.tunnel_bytes_max)
-        self._reader = RequestReader(self._on_request, settings.request_bytes_max)
+        self._reader = RequestReader(self._on_request, self._on_continue, settings.request_bytes_max)
+        if services.proxies.is_trusted(self._peer):
+            self._begun = b""
         self.opened_at = services.loop.time()
         services.connections.opened(self)
 
@@ -115,12 +130,25 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             self._receive_frames(data)
         elif self._reader is not None:
             try:
-                self._reader.feed(data)
-            except RequestTooLarge as error:
-                text = "the request is longer than http.request_bytes_max, or its headers are too long"
-                self._refuse(error.status, text)
+                self._reader.feed(data if self._begun is None else self._after_proxy_header(data))
+            except RequestRefused as error:
+                self._refuse(error)
             except httptools.HttpParserError as error:
-                self._refuse(400, f"not a valid HTTP/1 request: {error}")
+                self._refuse(RequestRefused(400, f"not a valid HTTP/1 request: {error}"))
+
+    def _after_proxy_header(self, data: bytes) -> bytes:
+        """What follows a trusted proxy's header, which says who its client is. Raises `RequestRefused`."""
+        assert self._begun is not None
+        self._begun += data
+        try:
+            header = read_proxy_header(self._begun)
+        except ValueError as error:
+            raise RequestRefused(400, str(error)) from None
+        if header is None:
+            return b""
+        begun, self._begun = self._begun, None
+        self.address = self._peer = header.address or self._peer
+        return begun[header.size :]
 
     def eof_received(self) -> bool:
         return False
@@ -145,23 +173,52 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         if self._waiting is None:
             self._waiting = []
             self._services.connections.complete(self)
-            self._services.on_request(self, request)
+            self._begin(request)
         elif len(self._waiting) < PIPELINE_MAX:
             self._waiting.append(request)
         else:
-            self._refuse(400, "too many requests at once on one connection")
+            raise RequestRefused(400, "too many requests at once on one connection")
+
+    def _begin(self, request: HttpRequest) -> None:
+        """Answer a request."""
+        self._is_head = request.method == "HEAD"
+        scheme = "https" if self._is_encrypted else "http"
+        proxies = self._services.proxies
+        if proxies.is_trusted(self._peer):
+            self.address = proxies.client(self._peer, request.headers.get("x-forwarded-for", ""))
+            host, told = proxies.forwarded(request.headers)
+            scheme = told or scheme
+            if host:
+                request.headers["host"] = host
+        self._services.on_request(self, replace(request, scheme=scheme))
+
+    def _on_continue(self) -> None:
+        """A client waits before it sends a body. One that also sent requests before must not take it for an answer."""
+        if self._waiting is None:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def next_request(self) -> None:
         """A request was answered: continue with one that arrived meanwhile, or wait for one."""
         if self._waiting:
-            self._services.on_request(self, self._waiting.pop(0))
+            self._begin(self._waiting.pop(0))
+        elif self._refusal is not None and self._format is None:
+            self._answer_refusal(self._refusal)
         elif self._reader is not None:
             self._waiting = None
             self.opened_at = self._services.loop.time()
             self._services.connections.awaits(self)
 
-    def _refuse(self, status: int, why: str) -> None:
-        self.answer(status, [TEXT], _line(why), keep_alive=False)
+    def _refuse(self, refusal: RequestRefused) -> None:
+        """Read nothing more. The requests before are answered first."""
+        self._reader = None
+        if self._waiting is None:
+            self._answer_refusal(refusal)
+        else:
+            self._refusal = refusal
+
+    def _answer_refusal(self, refusal: RequestRefused) -> None:
+        self._is_head = False
+        self.answer(refusal.status, [TEXT], _line(refusal.why), keep_alive=False)
 
     def answer_text(
         self, request: HttpRequest, status: int, text: str, headers: Sequence[tuple[str, str]] = ()
@@ -181,7 +238,9 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         """Send a complete answer."""
         self.answered = status
         length = [] if status in (204, 304) else [("Content-Length", str(len(body)))]
-        self.write(answer_head(status, [*headers, *length], reason, keep_alive) + body)
+        self.write(
+            answer_head(status, [*headers, *length], reason, keep_alive) + (b"" if self._is_head else body)
+        )
         if not keep_alive:
             self._reader = None
             self._transport.close()

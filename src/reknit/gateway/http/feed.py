@@ -6,6 +6,7 @@ Tunnels that are behind read the journal too, in turns (`replay.py`).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, cast
@@ -33,6 +34,8 @@ from reknit.protocol.tunnel.server import (
 )
 from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC
 from reknit.store.journal import Journal
+
+log = logging.getLogger("reknit.http")
 
 TURN_S: Final = 0.005
 """How long tunnels that are behind may occupy the event loop at a time."""
@@ -143,7 +146,9 @@ class TunnelFeed:
                     self._is_serving = True
                     self._loop.call_soon(self._serve)
             case CloseTunnel(peer=peer, why=why) | RefuseTunnel(peer=peer, why=why):
-                cast(TunnelConnection, peer).end(why)
+                connection = cast(TunnelConnection, peer)
+                log.warning("a tunnel of %s is closed: %s", connection.address, why)
+                connection.end(why)
 
     # -- the live edge
 

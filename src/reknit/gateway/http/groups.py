@@ -16,6 +16,9 @@ class TunnelConnection(ABC):
 
     __slots__ = ()
 
+    address: str
+    """The client's."""
+
     @abstractmethod
     def write(self, data: bytes) -> None:
         """Send. Bytes that do not fit the socket are buffered."""

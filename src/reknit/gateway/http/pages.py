@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from importlib import resources
 
 from msgspec.structs import replace
 
@@ -14,6 +13,7 @@ from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, FOREIGN_HOST, PREFLIGHT, HostPolicy, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest, first, parse_form
+from reknit.gateway.http.script import ENTRY, FOLDER, ScriptPages
 from reknit.trust.gate import Gate
 from reknit.trust.identities import Identity, Unauthenticated
 
@@ -42,8 +42,9 @@ class Pages:
         origins: OriginPolicy,
         hosts: HostPolicy,
     ) -> None:
-        self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
-        self.by_prefix: dict[str, Page] = {}
+        script = ScriptPages().answer
+        self.by_path: dict[str, Page] = {**by_path, ENTRY: script, "/": self._index}
+        self.by_prefix: dict[str, Page] = {"/kn/": self.by_path["/kn"], FOLDER: script}
         self._access = access
         self._gate = gate
         self._origins = origins
@@ -122,10 +123,10 @@ class Pages:
             return self._foreign
         if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
             return self._preflight
-        path = "/kn" if request.path.startswith("/kn/") else request.path
-        if path in self.by_path:
-            return self.by_path[path]
-        return next((page for begin, page in self.by_prefix.items() if path.startswith(begin)), self._missing)
+        if request.path in self.by_path:
+            return self.by_path[request.path]
+        below = (page for begin, page in self.by_prefix.items() if request.path.startswith(begin))
+        return next(below, self._missing)
 
     async def _foreign(self, connection: HttpConnection, request: HttpRequest) -> None:
         connection.answer_text(request, 403, FOREIGN_HOST)
@@ -136,11 +137,6 @@ class Pages:
 
     async def _index(self, connection: HttpConnection, request: HttpRequest) -> None:
         connection.answer_text(request, 200, INDEX)
-
-    async def _script(self, connection: HttpConnection, request: HttpRequest) -> None:
-        body = resources.files("reknit.gateway").joinpath("static", "reknit.js").read_bytes()
-        headers = [("Content-Type", "text/javascript; charset=utf-8"), ("Cache-Control", "no-cache")]
-        connection.answer(200, [*headers, *self._origins.cors(request)], body, request.keep_alive)
 
     async def _preflight(self, connection: HttpConnection, request: HttpRequest) -> None:
         if not self._origins.is_allowed(request):

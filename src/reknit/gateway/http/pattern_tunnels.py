@@ -25,7 +25,28 @@ from reknit.protocol.tunnel.server import TunnelOpened
 from reknit.topic import Pattern
 from reknit.trust.identities import Identity
 
+KEY_BYTES = 16
 _WS_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+
+HANDSHAKE = (("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"))
+"""What a client may do better, in the answer to one whose handshake is refused."""
+
+
+def handshake_refusal(request: HttpRequest) -> tuple[int, str] | None:
+    """Why a request can't become a WebSocket: the status of the answer, and its text."""
+    headers = request.headers
+    if headers.get("upgrade", "").lower() != "websocket" or "connection" not in headers:
+        return 426, "/ws is for WebSocket; request an upgrade. A proxy in between has to pass it on."
+    if (version := headers.get("sec-websocket-version", "")) != "13":
+        return 426, f"WebSocket version {version[:20]!r} is not spoken here; version 13 is"
+    try:
+        size = len(base64.b64decode(headers.get("sec-websocket-key", ""), validate=True))
+    except ValueError:
+        size = 0
+    if size != KEY_BYTES:
+        return 400, f"Sec-WebSocket-Key must be {KEY_BYTES} bytes in base64"
+    return None
 
 
 class PatternTunnels:
@@ -65,21 +86,21 @@ class PatternTunnels:
 
     async def websocket(self, connection: HttpConnection, request: HttpRequest) -> None:
         """`GET /ws?topic=PATTERN&format=json|binary&from=CHECKPOINT`."""
-        key = request.headers.get("sec-websocket-key", "")
-        if request.headers.get("upgrade", "").lower() != "websocket" or not key:
-            connection.answer_text(request, 400, "/ws is for WebSocket; request an upgrade")
-            return
         if not self._origins.is_allowed(request):
             connection.answer_text(request, 403, FORBIDDEN)
             return
         scope = self._scope(connection, request)
         if scope is None:
             return
+        if refused := handshake_refusal(request):
+            connection.answer_text(request, *refused, HANDSHAKE)
+            return
         form = parse_form(request.query)
         format = FORMATS.get(f"ws-{first(form, 'format', 'json')}")
         if format is None:
             connection.answer_text(request, 400, "the parameter format must be json or binary")
             return
+        key = request.headers["sec-websocket-key"]
         accept = base64.b64encode(hashlib.sha1((key + _WS_GUID).encode()).digest()).decode()
         upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accept)]
         head = answer_head(101, upgrade)

@@ -19,10 +19,14 @@ UPGRADES: Final = "/ws"
 REASONS: Final = {
     101: "Switching Protocols", 200: "OK", 204: "No Content", 304: "Not Modified", 400: "Bad Request",
     401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
-    413: "Content Too Large", 415: "Unsupported Media Type", 431: "Request Header Fields Too Large",
-    429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
+    413: "Content Too Large", 415: "Unsupported Media Type", 417: "Expectation Failed", 426: "Upgrade Required",
+    429: "Too Many Requests", 431: "Request Header Fields Too Large", 500: "Internal Server Error",
+    501: "Not Implemented", 503: "Service Unavailable",
 }  # fmt: skip
+TOO_LONG: Final = "the request is longer than http.request_bytes_max"
 _PAIRS = re.compile(r"[&;]")
+_ABSOLUTE = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
+_BAD_HOST = re.compile(r"[\s/@?#\\]")
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -37,6 +41,8 @@ class HttpRequest(msgspec.Struct, frozen=True):
     keep_alive: bool
     identity: Identity = NOBODY
     """Who sent it."""
+    scheme: str = "http"
+    """How the client addressed the node: `https` with TLS, here or at a trusted proxy."""
     refusal: str = ""
     """Why its token proves nothing; empty if it does, or if there is none."""
 
@@ -94,23 +100,29 @@ def answer_head(
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
 
 
-class RequestTooLarge(Exception):
-    """The request is over a limit. `status` is the status to answer with."""
+class RequestRefused(Exception):
+    """The request can't be read, or is over a limit: the status to answer with, and why."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(status, why)
         self.status = status
+        self.why = why
 
 
 class RequestReader:
     """Reads the requests of one connection, until the connection becomes a tunnel."""
 
     __slots__ = (
-        "_body", "_bytes_max", "_fields", "_headers", "_headers_bytes", "_on_request", "_parser", "_size", "_url",
+        "_body", "_bytes_max", "_fields", "_headers", "_headers_bytes", "_on_continue", "_on_request", "_parser",
+        "_size", "_url",
     )  # fmt: skip
 
-    def __init__(self, on_request: Callable[[HttpRequest], None], bytes_max: int) -> None:
+    def __init__(
+        self, on_request: Callable[[HttpRequest], None], on_continue: Callable[[], None], bytes_max: int
+    ) -> None:
+        """`on_continue` is called when a client asks whether it may send its body."""
         self._on_request = on_request
+        self._on_continue = on_continue
         self._bytes_max = bytes_max
         self._parser = httptools.HttpRequestParser(self)
         self._begin()
@@ -124,14 +136,14 @@ class RequestReader:
         self._size = self._headers_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """Parse more bytes. Raises `RequestTooLarge` and `httptools.HttpParserError`."""
+        """Parse more bytes. Raises `RequestRefused` and `httptools.HttpParserError`."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if not self._is_upgraded:
                 self._read_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
-            if isinstance(error.__context__, RequestTooLarge):
+            if isinstance(error.__context__, RequestRefused):
                 raise error.__context__ from None
             raise
 
@@ -175,12 +187,38 @@ class RequestReader:
     def _count(self, size: int) -> None:
         self._headers_bytes += size
         if self._headers_bytes > HEADERS_BYTES_MAX:
-            raise RequestTooLarge(431)
+            raise RequestRefused(431, f"the headers are too long: over {HEADERS_BYTES_MAX} bytes")
+
+    def on_headers_complete(self) -> None:
+        if self._parser.get_method() == b"CONNECT":
+            raise RequestRefused(501, "this is no proxy: CONNECT is not served")
+        self._check_host()
+        length = self._headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self._bytes_max:
+            raise RequestRefused(413, TOO_LONG)
+        expected = self._headers.get("expect", "")
+        if expected and expected.lower() != "100-continue":
+            raise RequestRefused(417, f"Expect: {expected[:40]} is not known here")
+        if expected and not self._body:
+            self._on_continue()
+
+    def _check_host(self) -> None:
+        """ "A server MUST respond with a 400 to any HTTP/1.1 request that lacks a Host header field and to any
+        request message that contains more than one." A target in absolute form replaces it. (RFC 9112, 3.2)
+        """
+        hosts = sum(1 for name, _ in self._fields if name.lower() == b"host")
+        if hosts > 1 or (not hosts and self._parser.get_http_version() != "1.0"):
+            raise RequestRefused(400, f"the request has {hosts} Host headers; send one")
+        if found := _ABSOLUTE.match(self._url):
+            self._headers["host"] = found[1].decode("latin-1")
+            self._url = b"/" + self._url[found.end() :].removeprefix(b"/")
+        if _BAD_HOST.search(self._headers.get("host", "")):
+            raise RequestRefused(400, "the Host header is not a name or an address")
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
         if self._size > self._bytes_max:
-            raise RequestTooLarge(413)
+            raise RequestRefused(413, TOO_LONG)
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -193,7 +231,7 @@ class RequestReader:
             self._headers,
             b"".join(self._body),
             self._parser.get_http_version(),
-            self._parser.should_keep_alive(),
+            self._parser.should_keep_alive() and not self._is_upgraded,
         )
         if not self._parser.should_upgrade():
             self._begin()

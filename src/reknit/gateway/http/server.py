@@ -16,6 +16,7 @@ from reknit.gateway.http.cloudevents import PATH, CloudEventsPage
 from reknit.gateway.http.connection import HttpConnection, HttpServices
 from reknit.gateway.http.connections import ConnectionRegistry
 from reknit.gateway.http.feed import TunnelFeed
+from reknit.gateway.http.forwarded import TrustedProxies
 from reknit.gateway.http.kn.notify import Notifications
 from reknit.gateway.http.kn.page import KnPage
 from reknit.gateway.http.kn.route_requests import RouteRequests
@@ -86,6 +87,7 @@ class HttpServer:
             connections=self._connections,
             room=self.room,
             origins=origins,
+            proxies=TrustedProxies(settings.trusted_proxies),
             tunnels=self.tunnels,
             feed=self.feed,
             logins=node.gate.logins,

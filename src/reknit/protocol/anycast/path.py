@@ -187,7 +187,7 @@ class Path:
     def settled(self, count: int, now: float) -> None:
         """It settled so many events."""
         if count and self.credit.window is not None:
-            self.credit.window.settled(count, now, is_idle=not self._sent.events)
+            self.credit.window.settled(count, now, self._sent.events)
 
     def take(self, series: Series, start: int, stop: int) -> list[AnycastDelivery]:
         """Remove and return what of `[start, stop)` is unsettled. Deliveries that reach beyond it are split."""

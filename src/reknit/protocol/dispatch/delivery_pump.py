@@ -62,11 +62,13 @@ class DeliveryPump:
         for topic in topics:
             woken.update(dict.fromkeys(self._state.queues.matching(topic)))
         shares: dict[str, RunShare] = {}
+        is_plain = self._are_rules_plain
         for queue in woken:
             text = queue.pattern.text
             if text not in shares:
                 matches = queue.pattern.matches
-                shares[text] = share_of(run, topics if len(topics) == 1 else {*filter(matches, topics)})
+                matching = topics if len(topics) == 1 else {*filter(matches, topics)}
+                shares[text] = share_of(run, matching, is_plain)
             try:
                 self._grow_queue(queue, run, shares[text])
             except Exception as error:  # the other queues get the run all the same
@@ -75,7 +77,7 @@ class DeliveryPump:
     def _grow_queue(self, queue: Queue, run: Run, share: RunShare) -> None:
         if not queue.is_live:
             self._look_ahead(queue, run)
-        elif share.is_plain and queue.room >= share.room_min and self._is_plain(queue, run.position):
+        elif share.is_plain and queue.room >= share.room_min and queue.is_plain(run.position):
             queue.deliver_all(share.batches, share.size)
             whole = DeliverRuns(queue.peer, queue.sub, share.pieces, share.size, run.next_position)
             self._state.emit(whole)
@@ -226,8 +228,13 @@ class DeliveryPump:
 
     def _is_plain(self, queue: Queue, position: int) -> bool:
         """Whether every batch without a ttl or flags can be delivered unchanged."""
+        return self._are_rules_plain and queue.is_plain(position)
+
+    @property
+    def _are_rules_plain(self) -> bool:
+        """Whether no topic is ordered, has a ttl or is paused."""
         rules = self._state.rules
-        return not (rules.has_order or rules.has_ttl or self._state.pauses) and queue.is_plain(position)
+        return not (rules.has_order or rules.has_ttl or self._state.pauses)
 
     def _send_slices(self, queue: Queue, pieces: list[RunSlice], size: int, position: int) -> None:
         """Send batches to the subscriber with the position after them: -1 while something before it waits."""

@@ -122,8 +122,9 @@ class Expiry:
         rows: list[OutcomeRow] = []
         for one in queue.unsettled.waiting_within(series, *bounds):
             rows += recorder.dead_letter(queue, series, one, code, reason, text)
-        for one in queue.end_ahead(series, *bounds, self._state.end):
-            rows.append(recorder.letter(queue.name, series, one, code, reason, text, AttemptCount()))
+        for start, stop, count in queue.end_ahead(series, *bounds, self._state.end):
+            tried = count or AttemptCount()
+            rows.append(recorder.letter(queue.name, series, (start, stop), code, reason, text, tried))
         return rows
 
     def expire_in_flight(self, message: EventsExpired) -> None:

@@ -20,14 +20,14 @@ class RunShare(msgspec.Struct, frozen=True):
     room_min: int
     """A subscriber takes all of it if it takes at least so many bytes: the last batch may be over its credit."""
     is_plain: bool
-    """Whether none of the batches has a ttl or flags."""
+    """Whether they can be delivered unchanged: none has a ttl or flags, and no rule is about them."""
 
 
-def share_of(run: Run, topics: Container[str]) -> RunShare:
-    """The batches of a run on these topics: at least one."""
+def share_of(run: Run, topics: Container[str], is_plain: bool) -> RunShare:
+    """The batches of a run on these topics: at least one. `is_plain`: the rules of all topics are."""
     pieces: list[RunSlice] = []
     batches: list[PassedBatch] = []
-    size, low, last, is_plain = 0, -1, 0, True
+    size, low, last = 0, -1, 0
     for index, entry in enumerate(run.entries):
         head = entry.head
         if head.topic not in topics:

@@ -86,5 +86,5 @@ class Member:
         count = sum(high - low for low, high in ranges)
         self.events -= count
         self.bytes = self.bytes - sum(map(size_of, ranges)) if self.events else 0.0
-        self.window.settled(count, now, is_idle=not self.events)
+        self.window.settled(count, now, self.events)
         return count

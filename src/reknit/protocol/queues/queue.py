@@ -17,6 +17,7 @@ shares      priorities.py      what each priority has had
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import ClassVar, Protocol
@@ -27,7 +28,7 @@ from reknit.entries import Run
 from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.protocol.machine import Peer
-from reknit.protocol.queues.attempt_counts import AttemptCounts
+from reknit.protocol.queues.attempt_counts import AttemptCounts, AttemptPiece
 from reknit.protocol.queues.credit import SubscriberCredit
 from reknit.protocol.queues.cursor import Cursor, EndedBefore
 from reknit.protocol.queues.isolation import Isolation
@@ -327,8 +328,11 @@ class Queue:
             self.attempts.forget(series, low, high)
         return ranges
 
-    def end_ahead(self, series: Series, start: int, stop: int, end: int) -> list[Range]:
-        """Events that the cursor has not reached end; returns those that had not ended. `end` is the journal's end."""
+    def end_ahead(self, series: Series, start: int, stop: int, end: int) -> list[AttemptPiece]:
+        """Events that the cursor has not reached end. Returns those that had not ended, with the attempts at them.
+
+        `end` is the journal's end.
+        """
         passed = self.cursor.passed_to(series)
         ahead = [
             (max(low, passed), high)
@@ -337,11 +341,14 @@ class Queue:
             if passed < high
         ]
         self._clear(series, start, stop)
+        pieces: list[AttemptPiece] = []
         for low, high in ahead:
             self.cursor.skip(series, low, high)
+            pieces += self.attempts.pieces(series, low, high, operator.eq)
+            self.attempts.forget(series, low, high)
         if ahead:
             self.cursor.resume(end)
-        return ahead
+        return pieces
 
     def _clear(self, series: Series, start: int, stop: int) -> None:
         """Suspects ended: once all have, there is no isolation any more."""

@@ -86,6 +86,8 @@ class KnPage:
             self._whoami(connection, request)
         elif method == "route" and _is_tunnel(form):
             self._tunnels.open(connection, request, form, format, _from(request, form))
+        elif why := _status_topic_fault(request, form):
+            self._reply(connection, request, format, [StatusEvent(BAD_REQUEST, why)])
         else:
             answers = await self._answers(request, form, method)
             await self._send(connection, request, format, form, answers)
@@ -206,6 +208,16 @@ def _default_method(request: HttpRequest, form: Form) -> str:
     return "route" if [name for name, _ in form if name != "token"] else "help"
 
 
+def _status_topic_fault(request: HttpRequest, form: Form) -> str:
+    """Why no status can be published in `kn_status_to`: found before anything is done. Empty if it can."""
+    try:
+        if to := first(form, "kn_status_to"):
+            to_topic(to, _base(request))
+    except InvalidTopic as error:
+        return f"kn_status_to: {error}"
+    return ""
+
+
 def _is_tunnel(form: Form) -> bool:
     """A route without `kn_to` is a tunnel."""
     to = next((value for name, value in form if name == "kn_to"), None)
@@ -213,7 +225,7 @@ def _is_tunnel(form: Form) -> bool:
 
 
 def _base(request: HttpRequest) -> str:
-    return f"http://{request.headers.get('host', '')}/kn"
+    return f"{request.scheme}://{request.headers.get('host', '')}/kn"
 
 
 def _from(request: HttpRequest, form: Form) -> str:

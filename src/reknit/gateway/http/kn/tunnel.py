@@ -134,7 +134,7 @@ class KnTunnels:
             return ReconnectDenied(FORBIDDEN, request.refusal)
         user = request.identity.name
         try:
-            topic = to_topic(name, f"http://{request.headers.get('host', '')}/kn")
+            topic = to_topic(name, f"{request.scheme}://{request.headers.get('host', '')}/kn")
         except InvalidTopic as error:
             return ReconnectDenied(BAD_REQUEST, str(error))
         if why := refusal(name for name, value in form if value):

@@ -134,7 +134,8 @@ def http_requests(rng: Random) -> list[bytes]:
         (b"kn_to=/evil/x;kn_payload=hi", b"do_method=batch&kn_batch=kn_to%3D%2Fevil%2Fx", b"%zz=%f")
     )
     event = b'{"specversion":"1.0","id":"1","source":"up://evil/10/1/8001","type":"up-pub.v1","data":1}'
-    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ZXZpbA==\r\n"
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    upgrade += b"Sec-WebSocket-Key: ZXZpbGV2aWxldmlsZXZpbA==\r\n"
     ask = [
         _get(b"/"),
         _get(b"/kn?do_method=whoami"),

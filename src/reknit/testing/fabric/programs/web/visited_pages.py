@@ -14,7 +14,12 @@ PIPELINED: Final = 80
 _EVIL: Final = {"Origin": "http://evil.example"}
 _GOOD: Final = {"Origin": GOOD_SITE}
 _FETCH: Final = {"Access-Control-Request-Method": "POST"}
-_UPGRADE: Final = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "eHl6"}
+_UPGRADE: Final = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
 _BATCH: Final = {"Content-Type": "application/cloudevents-batch+json"}
 
 
@@ -31,7 +36,8 @@ class VisitedPage(NamedTuple):
 
 PAGES: Final = (
     VisitedPage("GET", "/", 200, "/cloudevents"),
-    VisitedPage("GET", "/reknit.js", 200, "EventSource", headers=_GOOD),
+    VisitedPage("GET", "/reknit.js", 200, "/index.js", headers=_GOOD),
+    VisitedPage("GET", "/reknit/0123456789abcdef/index.js", 404, "load /reknit.js again"),
     VisitedPage("GET", "/nowhere", 404, "/nowhere does not exist"),
     VisitedPage("OPTIONS", "/kn", 204, headers=_GOOD | _FETCH),
     VisitedPage("OPTIONS", "/kn", 403, "http.origins", headers=_EVIL | _FETCH),
@@ -66,7 +72,9 @@ PAGES: Final = (
     VisitedPage("POST", "/kn", 200, "is deleted", "do_method=route&kn_from=/a&kn_to=&kn_id=none"),
     VisitedPage("POST", "/sse?topic=a", 501, "use GET"),
     VisitedPage("GET", "/sse?topic=a//b", 400, "?topic=PATTERN"),
-    VisitedPage("GET", "/ws?topic=a", 400, "request an upgrade"),
+    VisitedPage("GET", "/ws?topic=a", 426, "request an upgrade"),
+    VisitedPage("GET", "/ws?topic=a", 426, "version 13", headers=_UPGRADE | {"Sec-WebSocket-Version": "8"}),
+    VisitedPage("GET", "/ws?topic=a", 400, "16 bytes", headers=_UPGRADE | {"Sec-WebSocket-Key": "eHl6"}),
     VisitedPage("GET", "/ws?topic=a", 403, "http.origins", headers=_UPGRADE | _EVIL),
     VisitedPage("GET", "/ws?topic=a//b", 400, "?topic=PATTERN", headers=_UPGRADE),
     VisitedPage("GET", "/ws?topic=a&format=xml", 400, "json or binary", headers=_UPGRADE),

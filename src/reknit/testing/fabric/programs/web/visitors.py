@@ -239,6 +239,7 @@ class VisitingProgram(Program):
     async def _talk_over_websocket(self) -> str:
         """What a client says on a WebSocket is ignored, except for a close. Nonsense is told so."""
         headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": KEY}
+        headers["Sec-WebSocket-Version"] = "13"
         path = f"/ws?topic={self._topic()}"
         for frame in (CLOSE_FRAME, BAD_FRAME):
             async with request(self.node, "GET", path, headers) as answer:
