@@ -53,7 +53,7 @@ check: setup ## Lint, formatting, the direction of imports, and strict types
 	@$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 	@$(BIN)/mypy --strict src tests bench
 
-PARTS ?= recovery tunnel dispatch anycast queues amqp group spark audit
+PARTS ?= recovery tunnel dispatch anycast queues amqp group spark lake audit
 
 bench: setup ## Measure reknit beside its peers (writes bench/results.json); PARTS="recovery tunnel" chooses what follows
 	@$(BIN)/python -m bench

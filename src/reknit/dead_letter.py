@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -11,7 +11,11 @@ from reknit.decoding import decode_packed
 from reknit.outcome import Code
 from reknit.topic import Pattern
 
-__all__ = ["DeadLetterContent", "DeadLetterFilter", "read_letter"]
+__all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetterContent", "DeadLetterFilter", "read_letter"]
+
+REDRIVEN: Final = "redriven"
+"""The header of a redriven event that names the original event."""
+REDRIVEN_COUNT: Final = "redriven-count"
 
 
 class DeadLetterContent(msgspec.Struct, frozen=True):
@@ -65,6 +69,21 @@ class DeadLetterContent(msgspec.Struct, frozen=True):
         '73:7'
         """
         return f"{self.source.hex()}:{self.seq}"
+
+    def redriven_headers(self) -> dict[str, str]:
+        """The headers of the event when it is published again: they name its first id, and why it comes again.
+
+        >>> made = DeadLetterContent("plant/a", b"s", 7, 0, b"", "audit", 4, "expired", "", 0, "n1", 0)
+        >>> made.redriven_headers()["redriven"], made.redriven_headers()["redriven-for"]
+        ('73:7', 'audit')
+        """
+        return {
+            **(self.columns.get("headers") or {}),
+            REDRIVEN: self.original or self.id,
+            REDRIVEN_COUNT: str(self.redriven + 1),
+            "redriven-for": self.subscriber,
+            "redriven-reason": self.reason,
+        }
 
 
 _decoder = msgspec.msgpack.Decoder(DeadLetterContent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +15,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from reknit.batch import Batch
-from reknit.spark.lake.commit_log import Lake, added_by
+from reknit.spark.lake.commit_log import Commit, Lake, added_by
 from reknit.spark.lake.spark_tables import read
+from reknit.spark.lake.task_files import TaskFiles, lake_file
 from reknit.spark.source.schema import BATCHES, OUTCOMES
 from reknit.spark.stages.capture import capture_batch
 from reknit.spark.stages.events import events_lake
@@ -98,3 +100,24 @@ def check_events(lake: Lake, last: dict[str, int]) -> None:
             assert payload == b"%s-%d" % (name.encode(), seq)
             found[name] = seq
     assert found == last
+
+
+def write_events(folder: Path, counts: dict[str, int]) -> Lake:
+    """A lake whose table `events` has this many events of each topic, written as tasks do."""
+    lake, files = Lake.create(folder), []
+    for topic, count in counts.items():
+        rows = {
+            "topic": pa.array([topic] * count),
+            "source": pa.array([bytes(16)] * count, pa.binary()),
+            "seq": pa.array(range(1, count + 1), pa.int64()),
+            "time": pa.array([0] * count, pa.timestamp("us", "UTC")),
+            **{name: pa.array([1] * count, pa.int32()) for name in ("ttl_ms", "priority", "type")},
+            "payload": pa.array([b"x"] * count, pa.binary()),
+            "headers": pa.nulls(count, pa.map_(pa.string(), pa.string())),
+        }
+        results = TaskFiles(str(lake.root), "events-0-ab", {"": "events"}).write(
+            [pa.RecordBatch.from_pydict(rows)]
+        )
+        files += [lake_file(row) for one in results for row in one.to_pylist()]
+    lake.log("events").add(Commit("events", 0, 0, files, meta={"through": 0}))
+    return lake

@@ -47,6 +47,8 @@ class JournalSpan(msgspec.Struct, frozen=True):
     """The journal's directory on the node's machine, if it is on disk."""
     position: int = -1
     """Everything stored since the requested time is at or after this position."""
+    dead_letter_topic: str = ""
+    """The topic of the node's dead letters; empty if it does not say."""
 
 
 class BlockingConnection:
@@ -175,6 +177,7 @@ class BlockingConnection:
             body["end"],
             body.get("data_dir") or "",
             body.get("position", -1),
+            body.get("dead_letter_topic") or "",
         )
 
     def read(self, position: int, stop: int) -> Iterator[tuple[int, memoryview]]:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reknit.spark.lake.commit_log import Commit, Lake, LakeError, LakeFile
-from reknit.spark.lake.maintenance import compact, expire
+from reknit.spark.lake.maintenance import compact, expire, fold_long_logs
 from reknit.spark.lake.tables import TABLE_OF, TABLES, topic_key
 
 
@@ -79,6 +79,41 @@ def test_compaction_keeps_every_row_and_folds_the_log(lake: Lake) -> None:
     assert rows(lake) == list(range(11))
 
 
+def test_log_forgets_files_that_are_gone(lake: Lake) -> None:
+    for id in range(6):
+        put(lake, id, [id], f"2026-01-0{id + 1}")
+    expire(lake, "2026-01-05", keep_s=0)
+    compact(lake, keep_s=0)
+    put(lake, 6, [6], "2026-01-07")
+    expire(lake, "2026-01-06", keep_s=0)
+    compact(lake, keep_s=0)
+    lake = Lake(lake.root)
+    assert rows(lake) == [5, 6]
+    named = [file.path for commit in lake.log("dead_letters").commits() for file in commit.files]
+    assert len(named) == 2
+    removed = [path for commit in lake.log("compact").commits() for path in commit.removes]
+    assert len(removed) <= 1  # what its last commit removed
+
+
+def test_file_that_is_kept_for_readers_is_not_forgotten(lake: Lake) -> None:
+    for id in range(4):
+        put(lake, id, [id], f"2026-01-0{id + 1}")
+    expire(lake, "2026-01-03", keep_s=3600)
+    compact(lake, keep_s=3600)
+    assert rows(Lake(lake.root)) == [2, 3]
+    assert sum(len(commit.removes) for commit in lake.log("compact").commits()) == 2
+
+
+def test_long_log_is_folded(lake: Lake) -> None:
+    for id in range(12):
+        put(lake, id, [id])
+    assert fold_long_logs(lake, commits_max=12) == 0
+    assert fold_long_logs(lake, commits_max=11) == 11
+    assert lake.log("dead_letters").size == 2
+    assert rows(lake) == list(range(12))
+    assert [file.commit for file in lake.files("dead_letters", 2, 4)] == [3, 4]
+
+
 def test_replaced_files_stay_for_whoever_reads_them(lake: Lake) -> None:
     files = [put(lake, id, [id]) for id in range(2)]
     compact(lake, keep_s=3600)
@@ -103,7 +138,7 @@ def test_what_a_stage_waits_for_is_not_touched(lake: Lake) -> None:
 
 
 def test_second_writer_is_refused(lake: Lake) -> None:
-    with lake.locked(), pytest.raises(LakeError, match="another process writes"), lake.locked():
+    with lake.locked(), pytest.raises(LakeError, match="another process writes"), Lake(lake.root).locked():
         pass
 
 

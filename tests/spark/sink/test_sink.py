@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from reknit.batch import Batch
 from reknit.errors import NotConnected
 from reknit.spark.blocking_connection import BlockingConnection
 from reknit.spark.options import InvalidOption
+from reknit.spark.runtime.session import use_in_thread
 from reknit.spark.sink.options import SinkOptions
 from reknit.spark.sink.publisher import source_of
 from reknit.spark.sink.writers import check_columns, write_rows
@@ -84,6 +87,32 @@ def test_an_older_micro_batch_is_passed_over(node: RunningNode) -> None:
     write(node, 5, rows("b"))
     assert write(node, 4, rows("a")) == (1, 1)
     assert len(held(node)) == 2
+
+
+def test_sink_id_of_a_query_with_another_checkpoint_is_refused(node: RunningNode) -> None:
+    """Both count their micro-batches from 0, so the second query's would be taken for those that are there."""
+    named = options(node, sinkId="alerts")
+    for number in range(3):
+        write_rows(named, "alerts", number, 0, iter([rows(f"a{number}")]), "query 1")
+    for number in (0, 2, 3):
+        with pytest.raises(InvalidOption, match="'alerts' was used by a query with another checkpoint"):
+            write_rows(named, "alerts", number, 0, iter([rows("b")]), "query 2")
+    repeated = write_rows(named, "alerts", 1, 0, iter([rows("a1")]), "query 1")
+    assert (repeated.rows, repeated.dropped) == (1, 1)
+    assert [payload for _, _, payload in held(node)] == [b"a0", b"a1", b"a2"]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_another_thread_writes_with_the_session(spark: SparkSession, node: RunningNode) -> None:
+    def write_there() -> None:
+        use_in_thread(spark)
+        made = spark.range(0, 4, 1, 1).select(F.col("id").cast("string").alias("payload"))
+        made.write.format("reknit").option("nodes", node.url).option("topic", PLACE).mode("append").save()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write_there).result()
+    assert sorted(payload for _, _, payload in held(node)) == [b"0", b"1", b"2", b"3"]
 
 
 def test_it_holds_when_the_node_starts_again_in_between(node: RunningNode) -> None:

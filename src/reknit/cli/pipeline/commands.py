@@ -55,13 +55,17 @@ def audit(
     lake: opt.LakeDir = LAKE,
     report: opt.ReportFile = None,
     window: opt.WindowS = 3600,
+    accept_losses: opt.AcceptedLosses = [],  # noqa: B006
     spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Check the ledger: published = accepted + dead-lettered + lost + in flight. Exit code 1 if it does not balance."""
+    """Check the ledger: published = accepted + dead-lettered + lost + in flight.
+
+    The exit code is 1 if it does not balance, or if events are lost and nobody has accepted that.
+    """
     from reknit.cli.pipeline.reports import report_audit
 
-    if not report_audit(lake, spark, report, window, as_json):
+    if not report_audit(lake, spark, report, window, accept_losses, as_json):
         raise typer.Exit(FAILED)
 
 
@@ -113,7 +117,7 @@ def redrive(
     node: opt.RedriveNode = "",
     where: opt.RedrivenDeadLetters = "",
     rate: opt.Rate = "1000/s",
-    ttl: opt.Ttl = 0,
+    ttl: opt.Ttl = None,
     dry_run: opt.DryRun = False,
     master: opt.Master = LOCAL,
     as_json: AsJson = False,
@@ -121,7 +125,7 @@ def redrive(
     """Publish dead letters again on their own topics, each once, however often you run this."""
     from reknit.cli.pipeline.redrive import redrive_letters, sink_options
 
-    redrive_letters(lake, SparkOptions(master), sink_options(node, ttl), where, rate, dry_run, as_json)
+    redrive_letters(lake, SparkOptions(master), sink_options(node), where, rate, ttl, dry_run, as_json)
 
 
 @app.command()

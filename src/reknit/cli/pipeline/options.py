@@ -44,7 +44,9 @@ class RunOptions(NamedTuple):
     once: Annotated[bool, typer.Option("--once", help="Process everything that is there now, then stop.")] = (
         False
     )
-    topics: Annotated[str, typer.Option("--topics", metavar="PATTERN,…", help="Only these topics.")] = ""
+    topics: Annotated[
+        str, typer.Option("--topics", metavar="PATTERN,…", help="Only these topics, and their dead letters.")
+    ] = ""
     grace: Annotated[
         float | None,
         typer.Option(
@@ -73,6 +75,20 @@ class RunOptions(NamedTuple):
             "--archive", metavar="DIR", help="Another lake to ask for missing events; can be repeated."
         ),
     ] = []  # noqa: RUF012
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing", help="With --once, also run if a node can't be reached: process the others."
+        ),
+    ] = False
+    dead_letter_topic: Annotated[
+        list[str],
+        typer.Option(
+            "--dead-letter-topic",
+            metavar="TOPIC",
+            help="A topic of dead letters, beside those that the nodes name; can be repeated.",
+        ),
+    ] = []  # noqa: RUF012
     data_loss: Annotated[
         str,
         typer.Option(
@@ -91,6 +107,14 @@ ReportFile = Annotated[
 WindowS = Annotated[
     int,
     typer.Option("--window", metavar="SECONDS", min=1, help="Length of the time windows in the report."),
+]
+AcceptedLosses = Annotated[
+    list[str],
+    typer.Option(
+        "--accept-losses",
+        metavar="RANGE",
+        help="Record that a range may stay lost: as the audit prints it, or `all`; can be repeated.",
+    ),
 ]
 Topic = Annotated[str, typer.Option("--topic", help="Only this topic.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most this many rows.")]
@@ -125,7 +149,13 @@ Rate = Annotated[
     str, typer.Option("--rate", metavar="N/s", help="Publish at most this fast; 0: without a limit.")
 ]
 Ttl = Annotated[
-    int, typer.Option("--ttl", metavar="MS", min=0, help="Time to live of the new events; 0: for ever.")
+    int | None,
+    typer.Option(
+        "--ttl",
+        metavar="MS",
+        min=0,
+        help="Time to live of the new events; 0: for ever.  [default: that of the original]",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be published.")]
 

@@ -5,36 +5,77 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import typer
 
 from reknit.cli.output import INTERRUPTED, print_json, say
 from reknit.cli.pipeline.options import RunOptions, SparkOptions
 from reknit.cli.pipeline.spark_session import access, spark_session
-from reknit.cli.running import node_url
+from reknit.cli.running import WAIT_S, node_url
 from reknit.spark.lake.commit_log import Lake
-from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings
+from reknit.spark.pipeline.nodes import is_up_to_date
+from reknit.spark.pipeline.pipeline import Pipeline, PipelineFailed, PipelineSettings
 from reknit.spark.pipeline.progress import Figures, ProgressScreen
 
 
 def run_pipeline(lake: Path, options: RunOptions, on: SparkOptions, as_json: bool) -> None:
     """Run the pipeline until it is done or a signal stops it, and print its figures."""
     settings = _settings(options)
-    for root in settings.archives:
-        Lake(root)
-    folder = Lake.create(lake)
+    signals = StopSignals()
+    try:
+        # Nodes, archives and the lock come first: Spark takes long to start.
+        opened, ends = _open(lake, settings)
+        with opened.locked() as folder:
+            if settings.is_once and is_up_to_date(folder, ends, settings.events):
+                _print(Figures(stage="done"), lake, as_json)
+                return
+            _run(folder, lake, settings, on, signals, as_json)
+    except StoppedEarly:
+        say("stopped before Spark had started: nothing was captured, and nothing is lost")
+    except PipelineFailed as failed:
+        raise PipelineFailed(failed.stage, in_words_of_the_command(failed.why)) from None
+    if signals.seen:
+        raise typer.Exit(INTERRUPTED if settings.is_once else 0)
+
+
+def _run(
+    folder: Lake,
+    lake: Path,
+    settings: PipelineSettings,
+    on: SparkOptions,
+    signals: StopSignals,
+    as_json: bool,
+) -> None:
     with spark_session(on) as spark:
         pipeline = Pipeline(spark, folder, settings)
-        signals = _on_signal(pipeline.stop)
+        signals.pass_to(pipeline.stop)
         with ProgressScreen(pipeline.progress, is_quiet=as_json):
             figures = pipeline.run()
-        if as_json:
-            print_json(figures)
+        _print(figures, lake, as_json)
+
+
+def _print(figures: Figures, lake: Path, as_json: bool) -> None:
+    if as_json:
+        print_json(figures)
+    else:
+        _print_figures(figures, lake)
+
+
+def _open(lake: Path, settings: PipelineSettings) -> tuple[Lake, dict[str, int]]:
+    """The lake, which is created only if the nodes let the pipeline in; and how far their journals reach."""
+    for root in settings.archives:
+        Lake(root)
+    with closing(settings.pipeline_nodes()) as nodes:
+        if settings.needs_all_nodes:
+            nodes.require(WAIT_S)
         else:
-            _print_figures(figures, lake)
-    if signals:
-        raise typer.Exit(INTERRUPTED if settings.is_once else 0)
+            nodes.ask()
+        for why in nodes.away.values():
+            say(f"{why}; its events stay there until it is back")
+    return Lake.create(lake), nodes.ends
 
 
 def _settings(options: RunOptions) -> PipelineSettings:
@@ -47,11 +88,30 @@ def _settings(options: RunOptions) -> PipelineSettings:
         interval_s=options.interval,
         events=options.events,
         format=options.table_format,
+        dead_letter_topics=tuple(options.dead_letter_topic),
+        allow_missing=options.allow_missing,
         fail_on_data_loss=options.data_loss == "fail",
         archives=tuple(options.archive),
         token=token,
         tls=tls,
     )
+
+
+_WORDS: Final = {
+    "set failOnDataLoss=false to": "run with --data-loss go-on to",
+    "(failOnNodeAway)": "(--allow-missing processes the others alone)",
+}
+
+
+def in_words_of_the_command(text: str) -> str:
+    """An error of the source, with the options of this command instead of the source's.
+
+    >>> in_words_of_the_command("it was removed; set failOnDataLoss=false to continue without it")
+    'it was removed; run with --data-loss go-on to continue without it'
+    """
+    for words, own in _WORDS.items():
+        text = text.replace(words, own)
+    return text
 
 
 def _print_figures(figures: Figures, lake: Path) -> None:
@@ -62,20 +122,28 @@ def _print_figures(figures: Figures, lake: Path) -> None:
     )
 
 
-def _on_signal(stop: Callable[[], None]) -> list[int]:
-    """Stop the pipeline between two commits on Ctrl-C or SIGTERM; a second signal ends it at once.
+class StoppedEarly(BaseException):
+    """A signal came while Spark was starting. No handler of errors on the way may catch it."""
 
-    Returns a list that will hold the signal.
-    """
-    seen: list[int] = []
 
-    def handle(number: int, frame: object) -> None:
-        if seen:
+class StopSignals:
+    """Stops the pipeline between two commits on Ctrl-C or SIGTERM; a second signal ends the process at once."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        self._stop: Callable[[], None] | None = None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def pass_to(self, stop: Callable[[], None]) -> None:
+        """From now on there is something to stop."""
+        self._stop = stop
+
+    def _handle(self, number: int, frame: object) -> None:
+        if self.seen:
             os._exit(INTERRUPTED)
-        seen.append(number)
+        self.seen = True
+        if self._stop is None:
+            raise StoppedEarly
         say("stopping after the current commit (repeat to stop at once; nothing is lost either way)")
-        stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
-    return seen
+        self._stop()

@@ -11,11 +11,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from reknit.cli.output import print_json, say
+from reknit.cli.output import events, print_json, say
 from reknit.cli.pipeline.options import SparkOptions
 from reknit.cli.pipeline.spark_session import open_lake
 from reknit.cli.tables import cell
 from reknit.errors import LocalError
+from reknit.spark.lake.lost_events import EVERYTHING, parse_range
 from reknit.spark.pipeline.report import report_html
 from reknit.spark.stages.audit.lake import Audit, audit_lake, latency_lake, losses_lake, plain_row
 from reknit.spark.stages.dead_letters import GROUPS, dead_letters_by
@@ -30,10 +31,20 @@ LEDGER_COLUMNS = (
 LATENCY_GROUPS = ("node", "subscriber", "topic")
 
 
-def report_audit(lake: Path, on: SparkOptions, report: Path | None, window_s: int, as_json: bool) -> bool:
-    """Audit the lake, and print the ledger. True if it balances."""
+def report_audit(
+    lake: Path,
+    on: SparkOptions,
+    report: Path | None,
+    window_s: int,
+    accepts: Sequence[str],
+    as_json: bool,
+) -> bool:
+    """Audit the lake, and print the ledger. True if it balances and nothing is lost, or only what was accepted."""
+    for text in accepts:
+        if text.strip() != EVERYTHING:
+            parse_range(text)
     with open_lake(lake, on) as (spark, folder):
-        found = audit_lake(spark, folder, window_s, is_full=report is not None or as_json)
+        found = audit_lake(spark, folder, window_s, report is not None or as_json, accepts)
     if report is not None:
         report.write_text(report_html(found), encoding="utf-8")
         say(f"wrote {report}")
@@ -41,7 +52,7 @@ def report_audit(lake: Path, on: SparkOptions, report: Path | None, window_s: in
         print_json({"balanced": found.balanced, **msgspec.to_builtins(found)})
     else:
         _print_ledger(found)
-    return found.balanced
+    return found.is_good
 
 
 def _print_ledger(found: Audit) -> None:
@@ -52,7 +63,22 @@ def _print_ledger(found: Audit) -> None:
         say(f"problem: {where} {problem.problem}")
     if len(found.problems) > PROBLEMS_MAX:
         say(f"… and {len(found.problems) - PROBLEMS_MAX} more: see --json or --report")
-    typer.echo("balanced" if found.balanced else "NOT balanced")
+    for lost in found.losses.ranges[:PROBLEMS_MAX]:
+        say(f"lost: {lost} ({events(lost.stop - lost.start)})")
+    if len(found.losses.ranges) > PROBLEMS_MAX:
+        say(f"… and {len(found.losses.ranges) - PROBLEMS_MAX} more ranges: see --json")
+    typer.echo(_verdict(found))
+
+
+def _verdict(found: Audit) -> str:
+    """The result in a line."""
+    losses = found.losses
+    words = ["balanced" if found.balanced else "NOT balanced"]
+    if losses.unaccepted:
+        words.append(f"{events(losses.unaccepted)} LOST (--accept-losses RANGE if that may be so)")
+    if losses.accepted:
+        words.append(f"{events(losses.accepted)} lost, which was accepted")
+    return ", ".join(words)
 
 
 def report_losses(lake: Path, on: SparkOptions, topic: str, limit: int, as_json: bool) -> None:

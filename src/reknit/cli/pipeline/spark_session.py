@@ -14,7 +14,6 @@ from reknit.cli.output import fail
 from reknit.cli.pipeline.options import SparkOptions
 from reknit.config import load
 from reknit.errors import ReknitError
-from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.runtime.session import build_session
 from reknit.transport.tls import TlsFiles, client_files
@@ -46,7 +45,6 @@ def spark_session(on: SparkOptions) -> Iterator[SparkSession]:
             raise
         except Exception as error:  # Spark raises many types here; the user gets one line
             fail(f"Spark can't be started at {on.master}: {str(error).strip().splitlines()[0]}")
-    spark.dataSource.register(ReknitDataSource)
     try:
         yield spark
     finally:

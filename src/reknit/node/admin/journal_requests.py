@@ -44,9 +44,10 @@ class JournalRequests:
         return found
 
     def span(self, args: dict[str, Any]) -> Reply:
-        """The first and the last position, and the position at a time."""
+        """The first and the last position, the position at a time, and the topic of dead letters."""
         journal = self._journal
         body: dict[str, Any] = {"epoch": self._core.epoch, "start": journal.start, "end": journal.end}
+        body["dead_letter_topic"] = self._config.dispatch.dead_letter_topic
         if self._config.journal.kind == "disk":
             body["data_dir"] = str(self._config.node.data_dir.absolute())
         if "time_us" in args:

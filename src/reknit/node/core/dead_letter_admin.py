@@ -18,7 +18,7 @@ from reknit.envelope.columns import ID
 from reknit.envelope.ids import make_id
 from reknit.errors import Gone, JournalFull
 from reknit.lineage import lasting_source
-from reknit.node.core.dead_letters import REDRIVEN, REDRIVEN_COUNT, DeadLetters
+from reknit.node.core.dead_letters import DeadLetters
 from reknit.outcome import Code
 from reknit.records import DeadLettersBack, DeadLettersRedriven, encode
 from reknit.seqset import Range, SeqSet
@@ -222,7 +222,7 @@ def _batch(
     columns.pop("ttl", None)
     if any(ttl_ms != ttls[0] for ttl_ms in ttls):
         columns["ttl"] = ttls
-    columns["headers"] = [_headers(letter) for letter in letters]
+    columns["headers"] = [letter.redriven_headers() for letter in letters]
     if ID in columns:
         columns[ID] = [
             make_id(now_us // 1000, int.from_bytes(environment.token_bytes(10))).bytes for _ in letters
@@ -235,17 +235,6 @@ def _batch(
         "flags": one.flags,
     }
     return Batch.build(source, one.topic, first, payloads, now_us, columns=columns, **fields)
-
-
-def _headers(letter: DeadLetterContent) -> dict[str, str]:
-    """Headers that tell a redriven event from a new one, and name the subscriber that it failed for."""
-    return {
-        **(letter.columns.get("headers") or {}),
-        REDRIVEN: letter.original or letter.id,
-        REDRIVEN_COUNT: str(letter.redriven + 1),
-        "redriven-for": letter.subscriber,
-        "redriven-reason": letter.reason,
-    }
 
 
 def _ranges(found: list[Found]) -> list[Range]:

@@ -13,7 +13,7 @@ import msgspec
 
 from reknit.batch import HEADER_BYTES, Batch, Head
 from reknit.config import Config
-from reknit.dead_letter import DeadLetterContent
+from reknit.dead_letter import REDRIVEN, REDRIVEN_COUNT, DeadLetterContent
 from reknit.entries import Entry
 from reknit.errors import Gone
 from reknit.frame import pad8
@@ -25,14 +25,10 @@ from reknit.records import DeadLettersDropped
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 
-__all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetters"]
+__all__ = ["DeadLetters"]
 
 BATCH_EVENTS: Final = 1_000
 """How many dead letters go into one batch."""
-REDRIVEN: Final = "redriven"
-"""The header of a redriven event that names the original event."""
-REDRIVEN_COUNT: Final = "redriven-count"
-
 
 _NO_HEAD: Final = Head(b"", "", 0, 0, 0, 0)
 _encoder = msgspec.msgpack.Encoder()

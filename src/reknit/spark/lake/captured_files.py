@@ -55,7 +55,7 @@ def captured_files(lake: Lake, after: int, through: int, earlier: EarlierBatches
 
 def is_named(file: LakeFile, earlier: EarlierBatches) -> bool:
     keys = [*earlier.get(str(added_by(file)), ()), *earlier.get(str(ANY_COMMIT), ())]
-    return file.topic_key in keys or EVERY_TOPIC in keys
+    return bool(keys) and (file.may_hold(keys) or EVERY_TOPIC in keys)
 
 
 def files_for(lake: Lake, settles: Iterable[Commit]) -> list[LakeFile]:

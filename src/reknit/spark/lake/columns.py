@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -30,6 +31,7 @@ _TYPES: Final[dict[str, DataType]] = {
     "binary": BinaryType(),
     "bigint": LongType(),
     "int": IntegerType(),
+    "boolean": BooleanType(),
     "timestamp": TimestampType(),
     "array<bigint>": ArrayType(LongType()),
     "map<string,string>": MapType(StringType(), StringType()),

@@ -14,17 +14,17 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 from uuid import uuid4
 
 import msgspec
 
 from reknit.decoding import UNREADABLE
 from reknit.errors import LocalError
-from reknit.spark.lake.tables import FORMAT, TABLE_OF, TABLES
+from reknit.spark.lake.tables import FORMAT, MANY_TOPICS, TABLE_OF, TABLES
 
 __all__ = ["Commit", "Lake", "LakeError", "LakeFile", "StageLog", "added_by"]
 
@@ -58,6 +58,12 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     topic_key: str = ""
     commit: int | None = None
     """The commit that added it; None in that commit itself."""
+    events: int | None = None
+    """The events that its rows stand for; None in files of an older reknit."""
+
+    def may_hold(self, topic_keys: Collection[str]) -> bool:
+        """Whether a row may be on one of these topics."""
+        return self.topic_key in topic_keys or self.topic_key == MANY_TOPICS
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -117,21 +123,36 @@ class StageLog:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_file(self.folder / f"{commit.id:020d}.json", msgspec.json.encode(commit))
 
-    def fold(self, through: int) -> int:
-        """Fold all commits up to this id into one file; returns how many. No stage may still need one of them alone."""
+    def fold(self, through: int, without: Collection[str] = ()) -> int:
+        """Fold all commits up to this id into one file; returns how many. No stage may still need one of them alone.
+
+        Files in `without` are gone for good: the log forgets them, and that they were removed.
+        """
         old = [commit for commit in self.commits()[:-1] if commit.id <= through]
-        if len(old) < 2:
+        if len(old) < 2 and not any(_names_one(commit, without) for commit in old):
             return 0
         last = old[-1]
-        files = [file for commit in old for file in _with_commit(commit) if not TABLE_OF[file.table].is_state]
-        removes = [path for commit in old for path in commit.removes]
+        files = [
+            file
+            for commit in old
+            for file in _with_commit(commit)
+            if not TABLE_OF[file.table].is_state and file.path not in without
+        ]
+        removes = [path for commit in old for path in commit.removes if path not in without]
         folded = Commit(self.stage, last.id, last.time_us, files, removes, last.meta)
         write_file(self.folder / f"{last.id:020d}.folded.json", msgspec.json.encode(folded))
+        self._known.pop(f"{last.id:020d}.folded.json", None)
         for name in self._names():
             is_folded = name.endswith(".folded.json")
             if int(name[:20]) < last.id or (int(name[:20]) == last.id and not is_folded):
                 (self.folder / name).unlink(missing_ok=True)
+                self._known.pop(name, None)
         return len(old)
+
+    @property
+    def size(self) -> int:
+        """How many files the log has."""
+        return len(self._names())
 
     def _names(self) -> list[str]:
         try:
@@ -179,6 +200,7 @@ class Lake:
             do = f"read it with the reknit that wrote it, or start a new lake: this reknit reads format {FORMAT}"
             raise LakeError(str(root), f"it has format {label.format}", do)
         self.id = label.id
+        self._held_locks: set[str] = set()
         self._logs = {stage: StageLog(self.root, stage) for stage in (*STAGES, COMPACT)}
 
     @classmethod
@@ -198,15 +220,32 @@ class Lake:
         return self._logs[stage]
 
     @contextmanager
-    def locked(self, name: str = "_lock") -> Iterator[None]:
-        """Lock the lake; the lock ends with the process. Raises `LakeError` if another process holds it."""
-        with open(self.root / name, "a+") as file:
+    def locked(self, name: str = "_lock") -> Iterator[Lake]:
+        """Lock the lake; the lock ends with the process. Raises `LakeError` if another process holds it.
+
+        Whoever has locked this object may lock it again.
+        """
+        if name in self._held_locks:
+            yield self
+            return
+        with self._open_lock(name) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 do = "stop it, or use another lake"
                 raise LakeError(str(self.root), "another process writes this lake", do) from None
-            yield
+            self._held_locks.add(name)
+            try:
+                yield self
+            finally:
+                self._held_locks.discard(name)
+
+    def _open_lock(self, name: str) -> IO[str]:
+        try:
+            return open(self.root / name, "a+")
+        except OSError as error:
+            do = "use a folder that can be written"
+            raise LakeError(str(self.root), f"can't be written ({error.strerror})", do) from None
 
     def files(
         self,
@@ -223,9 +262,10 @@ class Lake:
         if about.is_state:
             last = self.log(about.stage).last()
             return [] if last is None else [file for file in last.files if file.table == table]
+        # What compaction removed is read first: it may forget a file that the stage's log forgot before.
+        changes = self.log(COMPACT).commits()
         found = [file for file in self._added(about.stage) if file.table == table]
         if after is None and through is None:
-            changes = self.log(COMPACT).commits()
             removed = {path for commit in changes for path in commit.removes}
             made = [f for commit in changes for f in commit.files if f.table == table]
             found += [msgspec.structs.replace(f, commit=f.commit or 0) for f in made]
@@ -237,7 +277,7 @@ class Lake:
         ]
         if topic_keys is not None:
             wanted = set(topic_keys)
-            found = [file for file in found if file.topic_key in wanted]
+            found = [file for file in found if file.may_hold(wanted)]
         return found
 
     def _added(self, stage: str) -> Iterator[LakeFile]:
@@ -246,6 +286,10 @@ class Lake:
 
     def paths(self, files: Iterable[LakeFile]) -> list[str]:
         return [str(self.root / file.path) for file in files]
+
+
+def _names_one(commit: Commit, paths: Collection[str]) -> bool:
+    return any(file.path in paths for file in commit.files) or any(path in paths for path in commit.removes)
 
 
 def added_by(file: LakeFile) -> int:
@@ -268,6 +312,15 @@ def write_file(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     os.replace(draft, path)
     sync_folder(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Make a file's content durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def sync_folder(folder: Path) -> None:

@@ -16,14 +16,25 @@ import msgspec
 import pyarrow.parquet as pq
 
 from reknit.spark.lake.captured_files import EarlierBatches, is_named
-from reknit.spark.lake.commit_log import COMPACT, STAGES, Commit, Lake, LakeFile, added_by, sync_folder
+from reknit.spark.lake.commit_log import (
+    COMPACT,
+    STAGES,
+    Commit,
+    Lake,
+    LakeError,
+    LakeFile,
+    added_by,
+    sync_folder,
+)
 from reknit.spark.lake.tables import TABLES
 
-__all__ = ["MaintenanceReport", "compact", "expire", "processed_commits"]
+__all__ = ["MaintenanceReport", "compact", "expire", "fold_long_logs", "processed_commits"]
 
 FILE_BYTES: Final = 128 << 20
 """Files are compacted up to about this size."""
 KEEP_S: Final = 3600.0
+COMMITS_MAX: Final = 200
+"""The pipeline folds a log that has more commits than this."""
 ORPHAN_S: Final = 86_400.0
 """A file that no commit names may be about to be committed; after a day it must be left from a crash."""
 
@@ -95,10 +106,8 @@ def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) ->
         gone = [file.path for group in groups for file in group]
         if made:
             _commit(lake, made, gone)
-        processed = processed_commits(lake)
-        limits = {"capture_batches": processed.capture, "settle": processed.settle}
-        folded = sum(lake.log(stage).fold(limits.get(stage, 1 << 62)) for stage in STAGES)
         deleted = _delete(lake, keep_s)
+        folded = _fold(lake)
     return MaintenanceReport(
         files_before=len(gone),
         files_after=len(made),
@@ -106,6 +115,35 @@ def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) ->
         files_deleted=len(deleted),
         bytes_deleted=sum(deleted),
     )
+
+
+def fold_long_logs(lake: Lake, commits_max: int = COMMITS_MAX) -> int:
+    """Fold the commits of logs that have become long, unless maintenance is running. Returns how many were folded.
+
+    Reading a log takes as long as it has commits, and every run reads them all.
+    """
+    if max(lake.log(stage).size for stage in STAGES) <= commits_max:
+        return 0
+    try:
+        with lake.locked("_upkeep"):
+            return _fold(lake)
+    except LakeError:
+        return 0
+
+
+def _fold(lake: Lake) -> int:
+    """Fold the commits that every stage has processed, and forget files that were removed and deleted."""
+    processed = processed_commits(lake)
+    limits = {"capture_batches": processed.capture, "settle": processed.settle}
+    removed = {path for commit in lake.log(COMPACT).commits() for path in commit.removes}
+    gone = {path for path in removed if not (lake.root / path).exists()}
+    folded = sum(lake.log(stage).fold(limits.get(stage, 1 << 62), gone) for stage in STAGES)
+    # Last: until a stage's log has forgotten a file, this log has to say that it was removed.
+    forgotten = gone - {
+        file.path for stage in STAGES for one in lake.log(stage).commits() for file in one.files
+    }
+    lake.log(COMPACT).fold(1 << 62, forgotten)
+    return folded
 
 
 def expire(
@@ -118,6 +156,7 @@ def expire(
         if old:
             _commit(lake, [], [file.path for file in old])
         deleted = _delete(lake, keep_s)
+        _fold(lake)
     return MaintenanceReport(
         files_expired=len(old),
         rows_expired=sum(file.rows for file in old),
@@ -183,7 +222,7 @@ def _delete(lake: Lake, keep_s: float) -> list[int]:
     named |= {file.path for commit in changes for file in commit.files}
     removed = {path: commit.time_us / 1e6 for commit in changes for path in commit.removes}
     sizes: list[int] = []
-    for table in (*(table.name for table in TABLES), "_staging"):
+    for table in (table.name for table in TABLES):
         for path in (lake.root / table).rglob("*.parquet"):
             relative = str(path.relative_to(lake.root))
             if relative in removed:

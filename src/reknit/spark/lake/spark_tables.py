@@ -1,13 +1,11 @@
 """Reads and writes a lake's tables with Spark.
 
-A `Transaction` writes files to a staging folder, moves them to their places, makes data and folders durable, and then
-commits them all at once. Readers see nothing before the commit; a crash leaves only files that no commit names.
+The tasks of a `Transaction` write durable files under names that no commit has yet (see `task_files`); then it commits
+them all at once. Readers see nothing before the commit; a crash leaves only files that no commit names.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,22 +13,30 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.errors import LocalError
 from reknit.spark.lake.commit_log import Commit, Lake, LakeFile, sync_folder
-from reknit.spark.lake.tables import SLUG_CHARS_MAX, TABLE_OF, Table
+from reknit.spark.lake.tables import TABLE_OF, TABLES
+from reknit.spark.lake.task_files import RESULTS, TaskFiles, lake_file
 
-__all__ = ["Transaction", "check_format", "commit_of_row", "day_of", "key_of", "read", "read_files"]
+__all__ = [
+    "Transaction",
+    "check_format",
+    "clear_unfinished",
+    "commit_of_row",
+    "read",
+    "read_files",
+]
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _PACKAGES: Final = {
     "delta": "io.delta:delta-spark_2.13:VERSION",
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
 }
-_PARTITIONS: Final = ["day", "topic_key"]
+OPEN: Final = "_open"
+"""The folder with the names of the transactions that are not committed yet."""
 
 
 def read(
@@ -60,23 +66,22 @@ def _empty(spark: SparkSession, table: str) -> DataFrame:
     return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
 
 
-def with_places(frame: DataFrame, about: Table) -> DataFrame:
-    """Add the columns that give a row's folder."""
-    if not about.time:
-        return frame
-    return frame.withColumn("day", day_of(F.col(about.time))).withColumn("topic_key", key_of(F.col("topic")))
+def clear_unfinished(lake: Lake, stages: Iterable[str]) -> None:
+    """Remove what killed writers of these stages left. The caller has the lock that the writers have."""
+    for stage in stages:
+        for mark in (lake.root / OPEN).glob(f"{stage}-*"):
+            _remove_unfinished(lake, stage, mark)
 
 
-def day_of(time: Column) -> Column:
-    """The day of a time, as the name of a folder."""
-    return F.coalesce(F.date_format(time, "yyyy-MM-dd"), F.lit("none"))
-
-
-def key_of(topic: Column) -> Column:
-    """As `tables.topic_key`."""
-    slug = F.substring(F.regexp_replace(topic, "[^A-Za-z0-9_-]", "_"), 1, SLUG_CHARS_MAX)
-    key = F.concat(slug, F.lit("-"), F.substring(F.md5(topic.cast("binary")), 1, 12))
-    return F.coalesce(key, F.lit("none"))
+def _remove_unfinished(lake: Lake, stage: str, mark: Path) -> None:
+    """Remove a transaction's mark, and its files if they were not committed."""
+    last = lake.log(stage).last()  # a transaction makes the commit after the last, or has just made the last
+    named = set() if last is None else {file.path for file in last.files}
+    for table in (table.name for table in TABLES if table.stage == stage):
+        for path in (lake.root / table).rglob(f"{mark.name}-*.parquet"):
+            if str(path.relative_to(lake.root)) not in named:
+                path.unlink(missing_ok=True)
+    mark.unlink(missing_ok=True)
 
 
 class Transaction:
@@ -85,61 +90,53 @@ class Transaction:
     def __init__(self, lake: Lake, stage: str, id: int) -> None:
         self.lake, self.stage, self.id = lake, stage, id
         self._name = f"{stage}-{id}-{uuid4().hex[:8]}"
-        self._staging = lake.root / "_staging" / self._name
+        self._mark = lake.root / OPEN / self._name
         self._files: list[LakeFile] = []
 
     def __enter__(self) -> Transaction:
+        self._mark.parent.mkdir(exist_ok=True)
+        self._mark.touch()
         return self
 
-    def __exit__(self, *args: object) -> None:
-        shutil.rmtree(self._staging, ignore_errors=True)
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self._mark.unlink(missing_ok=True)
+        else:
+            _remove_unfinished(self.lake, self.stage, self._mark)
 
     def write(self, table: str, frame: DataFrame) -> int:
         """Write rows of one table; returns how many."""
-        about = TABLE_OF[table]
-        placed = with_places(frame.select(*about.names), about)
-        return self.write_parts(placed, {"": table}, _PARTITIONS if about.time else [])
+        return self.write_parts(frame.select(*TABLE_OF[table].names), {"": table})
 
-    def write_parts(self, frame: DataFrame, tables: dict[str, str], partitions: list[str]) -> int:
+    def write_parts(self, frame: DataFrame, tables: dict[str, str]) -> int:
         """Write rows of several tables in one job: column `what`, if there is one, says which.
 
         `tables` gives the table for each value of `what`.
         """
-        staging = self._staging / uuid4().hex[:8]
-        # Spark's default is INT96, which other tools can't write, and which has no statistics.
-        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        by = ([] if "" in tables else ["what"]) + partitions
-        writer = frame.write.mode("errorifexists").option("compression", "zstd")
-        (writer.partitionBy(*by) if by else writer).parquet(str(staging))
-        before = len(self._files)
-        for path in sorted(staging.rglob("*.parquet")):
-            self._take(path, staging, tables)
-        return sum(file.rows for file in self._files[before:])
+        return self.take(frame.mapInArrow(self.files(tables).write, RESULTS))
+
+    def files(self, tables: dict[str, str]) -> TaskFiles:
+        """Where tasks write the files of this transaction."""
+        return TaskFiles(str(self.lake.root), self._name, tables)
+
+    def take(self, results: DataFrame) -> int:
+        """Add the files that a job's tasks write, a row each (`task_files.RESULTS`); returns the rows in them."""
+        files = [lake_file(row) for row in results.collect()]
+        self._files += files
+        return sum(file.rows for file in files)
 
     def write_arrow(self, table: str, rows: pa.Table) -> None:
         """Write a few rows directly from the driver."""
-        if rows.num_rows == 0:
-            return
-        self._staging.mkdir(parents=True, exist_ok=True)
-        path = self._staging / f"{uuid4().hex[:8]}.parquet"
-        pq.write_table(rows, path, compression="zstd")
-        self._take(path, self._staging, {"": table})
+        for results in self.files({"": table}).write(rows.to_batches()):
+            self._files += map(lake_file, results.to_pylist())
 
-    def _take(self, path: Path, staging: Path, tables: dict[str, str]) -> None:
-        """Move a finished file to its place and make it durable."""
-        parts = dict(part.split("=", 1) for part in path.relative_to(staging).parts[:-1])
-        table = tables[parts.pop("what", "")]
-        rows = pq.read_metadata(path).num_rows
-        if rows == 0:
-            return
-        folder = self.lake.root.joinpath(table, *(f"{name}={value}" for name, value in parts.items()))
-        folder.mkdir(parents=True, exist_ok=True)
-        place = folder / f"{self._name}-{len(self._files)}.parquet"
-        _sync(path)
-        os.rename(path, place)
-        relative = str(place.relative_to(self.lake.root))
-        day, key = parts.get("day", ""), parts.get("topic_key", "")
-        self._files.append(LakeFile(table, relative, rows, place.stat().st_size, day, key))
+    def paths(self, table: str) -> list[str]:
+        """The files that were written to a table."""
+        return self.lake.paths(file for file in self._files if file.table == table)
+
+    def events(self, table: str) -> int:
+        """The events that the rows written to a table stand for."""
+        return sum(file.events or 0 for file in self._files if file.table == table)
 
     def commit(self, meta: dict[str, Any] | None = None) -> Commit:
         """Commit: from now on all written files count."""
@@ -149,14 +146,6 @@ class Transaction:
         commit = Commit(self.stage, self.id, now_us, self._files, meta=meta or {})
         self.lake.log(self.stage).add(commit)
         return commit
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _folders(root: Path, files: Iterable[LakeFile]) -> Iterator[Path]:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Final
 
-__all__ = ["FORMAT", "TABLES", "TABLE_OF", "Column", "Table", "topic_key"]
+__all__ = ["FORMAT", "MANY_TOPICS", "TABLES", "TABLE_OF", "Column", "Table", "topic_key"]
 
 FORMAT: Final = 1
 """The version of layout and columns. A lake of another version is refused."""
 
 SLUG_CHARS_MAX: Final = 48
+MANY_TOPICS: Final = "many"
+"""Instead of a topic's key: the folder for files with many topics, sorted by topic."""
 _PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -259,6 +261,15 @@ node     | string    | the node where it ended
 died     | timestamp | when it ended
 letter_source | binary | with letter_seq, the id of the dead letter itself
 letter_seq | bigint  | the dead letter's seq on the dead-letter topic
+has_payload | boolean | false if the node left the payload out, or did not have it any more
+ttl_ms   | int       | the event's time to live; 0 means for ever
+priority | int       | 0 to 6
+type     | int       | 1 publish, 2 request, 3 response, 4 notification
+flags    | int       | the flags of its batch
+headers  | map<string,string> | the publisher's headers
+fields   | binary    | everything else that it carried, in MsgPack: a redrive publishes it again
+redriven | int       | how often the event had been redriven before
+original | string    | its id before the first redrive; empty if there was none
 """
         ),
         time="died",
@@ -275,6 +286,20 @@ topic    | string    | the topic on which it was published again
 source   | binary    | the new event's source; its header `redriven` names the original
 time     | timestamp | when the redrive was planned
 """),
+        time="",
+    ),
+    Table(
+        "accepted_losses",
+        "accept",
+        "Losses that somebody has accepted: an audit does not fail because of them.",
+        _columns(
+            _SERIES
+            + """
+start    | bigint    | the first seq
+stop     | bigint    | the seq after the last
+time     | timestamp | when they were accepted
+"""
+        ),
         time="",
     ),
 )

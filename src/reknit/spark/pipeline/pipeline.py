@@ -10,6 +10,7 @@ import logging
 import re
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -20,11 +21,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from reknit.errors import LocalError
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.history import Archive
-from reknit.spark.lake.spark_tables import check_format
+from reknit.spark.lake.maintenance import fold_long_logs
+from reknit.spark.lake.spark_tables import check_format, clear_unfinished
+from reknit.spark.options import read_list
+from reknit.spark.pipeline.nodes import PipelineNodes
 from reknit.spark.pipeline.progress import Figures, PipelineProgress, lag
 from reknit.spark.pipeline.progress_reporter import ProgressReporter
 from reknit.spark.stages.capture import into_table
-from reknit.spark.stages.dead_letters import DEAD_LETTER_TOPIC, dead_letters_lake
+from reknit.spark.stages.dead_letters import DEAD_LETTER_TOPIC, dead_letters_lake, known_topics
 from reknit.spark.stages.events import events_lake
 from reknit.spark.stages.settle.recover import EventCache, NodeCache
 from reknit.spark.stages.settle.run import FOREVER_S, settle_lake
@@ -35,6 +39,7 @@ log = logging.getLogger("reknit.spark")
 __all__ = ["Pipeline", "PipelineFailed", "PipelineSettings"]
 
 POLL_S: Final = 0.1
+STAGES: Final = ("capture_batches", "capture_outcomes", "settle", "events", "dead_letters")
 GRACE_S: Final = 60.0
 LATE_WORKER: Final = "Python worker failed to connect back"
 """Spark allows a worker ten seconds to start, and has no setting for it."""
@@ -66,15 +71,29 @@ class PipelineSettings:
     events: bool = True
     """Also write table `events`."""
     format: str = "parquet"
-    dead_letter_topic: str = DEAD_LETTER_TOPIC
+    dead_letter_topics: tuple[str, ...] = ()
+    """Topics of dead letters, beside those that the nodes name."""
+    allow_missing: bool = False
+    """With `is_once`, also run if a node can't be reached: its events are left to a later run."""
     bytes_per_trigger: int = 256 << 20
     fail_on_data_loss: bool = True
+    """Fail if retention removed events before they were read."""
     archives: tuple[str, ...] = ()
     """Other lakes that are asked for missing events."""
     token: str = ""
     """The token for the nodes."""
     tls: TlsFiles = NO_FILES
     """Certificates to trust for nodes at `tls://`; empty: those of the system."""
+
+    def pipeline_nodes(self) -> PipelineNodes:
+        """The nodes, to ask them about themselves."""
+        topics = self.dead_letter_topics or (DEAD_LETTER_TOPIC,)
+        return PipelineNodes(self.nodes, self.token, self.tls, topics)
+
+    @property
+    def needs_all_nodes(self) -> bool:
+        """Whether a node that is away ends the run."""
+        return self.is_once and not self.allow_missing
 
 
 class Pipeline:
@@ -83,6 +102,8 @@ class Pipeline:
     def __init__(self, spark: SparkSession, lake: Lake, settings: PipelineSettings) -> None:
         self.spark, self.lake, self.settings = spark, lake, settings
         self.progress = PipelineProgress()
+        self._nodes = settings.pipeline_nodes()
+        self._nodes.dead_letter_topics |= known_topics(lake)
         self._stop = threading.Event()
         self._live = [url for url in settings.nodes if "://" in url and not url.startswith("file://")]
         self._caches: list[tuple[str, EventCache]] = [
@@ -106,7 +127,9 @@ class Pipeline:
             token=settings.token,
             tls=settings.tls,
         )
-        with self.lake.locked(), reporter:
+        with self.lake.locked(), closing(self._nodes), reporter:
+            self._ask_nodes()
+            clear_unfinished(self.lake, STAGES)
             try:
                 self._run_despite_slow_starts()
             except BaseException as error:
@@ -147,6 +170,14 @@ class Pipeline:
                 if isinstance(cache, NodeCache):
                     cache.close()
 
+    def _ask_nodes(self) -> None:
+        """Ask the nodes that have not answered yet for their dead-letter topics. Raises `NodesAway`."""
+        if self.settings.needs_all_nodes:
+            self._nodes.require()
+            return
+        self._nodes.ask()
+        self.progress.put(away=list(self._nodes.away.values()))
+
     # -- capture
 
     def _capture(self, table: str) -> StreamingQuery:
@@ -167,14 +198,21 @@ class Pipeline:
         settings = self.settings
         return {
             "nodes": ",".join(settings.nodes),
-            "topics": settings.topics,
+            "topics": self._topics(),
+            "deadLetters": "true",
             "token": settings.token,
             "tlsCaFile": settings.tls.ca,
             "tlsCertFile": settings.tls.cert,
             "tlsKeyFile": settings.tls.key,
             "maxBytesPerTrigger": str(settings.bytes_per_trigger),
             "failOnDataLoss": str(settings.fail_on_data_loss).lower(),
+            "failOnNodeAway": str(settings.needs_all_nodes).lower(),
         }
+
+    def _topics(self) -> str:
+        """The topics to capture: with the wanted ones, dead letters are captured, too."""
+        topics = self.settings.topics
+        return ",".join([topics, *sorted(self._nodes.dead_letter_topics)]) if topics else ""
 
     def _count_captured(self, table: str, batch_id: int, rows: int) -> None:
         self.progress.add(**{table: rows}, commits=1)
@@ -218,7 +256,10 @@ class Pipeline:
                 return
 
     def _show_lag(self, queries: dict[str, StreamingQuery]) -> None:
-        behind, away = lag(queries["batches"].lastProgress)
+        progress = queries["batches"].lastProgress
+        behind, away = lag(progress)
+        if progress is None:
+            away = list(self._nodes.away.values())
         self.progress.put(lag_bytes=behind, away=away, stage="running")
 
     def _stages(self, grace_s: float) -> None:
@@ -230,8 +271,11 @@ class Pipeline:
             self.progress.add(events=events_lake(self.spark, self.lake, self.settings.format) or 0)
         if not self._stop.is_set():
             self._enter("dead letters")
-            added = dead_letters_lake(self.spark, self.lake, self.settings.dead_letter_topic)
+            self._nodes.ask()
+            topics, patterns = self._nodes.dead_letter_topics, read_list(self.settings.topics)
+            added = dead_letters_lake(self.spark, self.lake, topics, patterns)
             self.progress.add(dead_letters=added or 0)
+        fold_long_logs(self.lake)
 
     def _settle(self, grace_s: float) -> None:
         """Settle what was captured; several times if there are more gaps than one run asks for."""
@@ -240,7 +284,7 @@ class Pipeline:
             report = settle_lake(self.spark, self.lake, grace_s, self._caches)
             if report is None:
                 return
-            names = ("settled", "lost", "late", "recovered", "duplicates")
+            names = ("settled", "lost", "late", "recovered", "duplicates", "repeated")
             self.progress.add(**{name: getattr(report, name) for name in names})
             self.progress.put(held=report.held, gaps=report.gap)
             if not report.unasked or not (report.recovered or report.lost or report.unasked < unasked):

@@ -33,6 +33,11 @@ class Figures(msgspec.Struct):
     late: int = 0
     recovered: int = 0
     duplicates: int = 0
+    """Events that were skipped, because they repeat the fingerprint of another."""
+    repeated: int = 0
+    """Events that were captured more than once, from several nodes or one."""
+    captured: int = 0
+    """Events in the captured batches."""
     events: int = 0
     dead_letters: int = 0
     lag_bytes: int = 0

@@ -77,8 +77,12 @@ def _head(audit: Audit) -> str:
 
 
 def _verdict(audit: Audit) -> str:
-    if not audit.rows:
+    if not audit.rows and not audit.losses.unaccepted:
         return '<p class="verdict">There is no durable subscriber, so nothing is owed to anybody.</p>'
+    lost = audit.losses.unaccepted
+    if audit.balanced and lost:
+        said = f"✗ The ledger balances, and {lost:,} events are lost."
+        return f'<p class="verdict bad">{said}</p>'
     if audit.balanced:
         said = "✓ The ledger balances: every event has one outcome, or is in flight."
         return f'<p class="verdict good">{said}</p>'

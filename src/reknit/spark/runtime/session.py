@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from reknit.spark.runtime.java import find_java
 
-__all__ = ["SETTINGS", "build_session"]
+__all__ = ["SETTINGS", "build_session", "use_in_thread"]
 
 log = logging.getLogger("reknit.spark")
 
@@ -82,6 +82,15 @@ def build_session(
     server = cast(Any, session.sparkContext)._accumulatorServer
     server.handle_error = lambda *_: log.debug("Spark's Java has ended", exc_info=True)
     return session
+
+
+def use_in_thread(spark: SparkSession) -> None:
+    """Make a session known to Spark in this thread, as it is in the thread that built it.
+
+    `df.write.format("reknit").save()` needs it in every other thread: Spark finds no Python data source there.
+    """
+    jvm = cast(Any, spark.sparkContext)._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(cast(Any, spark)._jsparkSession)
 
 
 def _all_settings(is_local: bool, memory: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,26 +23,31 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from reknit.batch import Batch
+from reknit.batch_layout import PRIORITY_DEFAULT, TYPE_PUBLISH
 from reknit.errors import NotConnected, Refused
 from reknit.lineage import FORGOTTEN, lasting_source
 from reknit.spark.blocking_connection import BlockingConnection
+from reknit.spark.options import InvalidOption
 from reknit.spark.sink.options import SinkOptions
 from reknit.topic import check_topic
 from reknit.wire.codec import AnyMessage
 from reknit.wire.links import Skip
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
-__all__ = ["BATCH_COLUMN", "START_COLUMN", "SinkPublisher", "source_of"]
+__all__ = ["BATCH_COLUMN", "START_COLUMN", "BatchFields", "SinkPublisher", "source_of"]
 
 log = logging.getLogger("reknit.spark")
 
 BATCH_COLUMN: Final = "spark_batch"
 START_COLUMN: Final = "spark_start"
+QUERY_COLUMN: Final = "spark_query"
+"""With a sinkId of the user's: which streaming query numbered the micro-batch, since each counts from 0."""
 WINDOW_BYTES: Final = 16 << 20
 EVENTS_MAX: Final = 65_536
 PAUSE_S: Final = 0.5
@@ -57,6 +62,24 @@ def source_of(sink: str, topic: str, partition: int, epoch: str) -> bytes:
     True
     """
     return lasting_source(f"{len(sink)}:{sink}:{len(topic)}:{topic}:{partition}", epoch)
+
+
+def query_number(query: str) -> int:
+    """A short name of a streaming query, for its events.
+
+    >>> query_number("a") == query_number("a") != query_number("b")
+    True
+    """
+    return xxh3_64_intdigest(query.encode()) >> 1
+
+
+class BatchFields(NamedTuple):
+    """The fields that the events of a batch share."""
+
+    ttl_ms: int = 0
+    priority: int = PRIORITY_DEFAULT
+    type: int = TYPE_PUBLISH
+    flags: int = 0
 
 
 class _Series(msgspec.Struct):
@@ -94,8 +117,11 @@ class _Series(msgspec.Struct):
 class SinkPublisher:
     """Publishes payloads by topic. `close` returns when the node has stored them all. For one task."""
 
-    def __init__(self, options: SinkOptions, sink: str, batch_id: int, partition: int) -> None:
+    def __init__(
+        self, options: SinkOptions, sink: str, batch_id: int, partition: int, query: str = ""
+    ) -> None:
         self._options = options
+        self._query = query_number(query) if query else None
         self._sink, self._batch_id, self._partition = sink, batch_id, partition
         self._series: dict[bytes, _Series] = {}
         self._topics: dict[str, _Series] = {}
@@ -122,8 +148,18 @@ class SinkPublisher:
 
     # -- rows
 
-    def put(self, topic: str, payloads: Sequence[bytes], columns: Mapping[str, Sequence[Any]]) -> None:
-        """Publish events on a topic, in this order. Returns when the window has room for more."""
+    def put(
+        self,
+        topic: str,
+        payloads: Sequence[bytes],
+        columns: Mapping[str, Sequence[Any]],
+        shared: BatchFields | None = None,
+    ) -> None:
+        """Publish events on a topic, in this order. Returns when the window has room for more.
+
+        Without `shared` the events have the time to live and the priority of the sink's options.
+        """
+        fields = shared or BatchFields(self._options.ttl_ms, self._options.priority)
         series = self._open_series(topic)
         self.count += len(payloads)
         low = series.skip_stored(len(payloads))
@@ -131,21 +167,24 @@ class SinkPublisher:
         while low < len(payloads):
             high = self._batch_end(payloads, low)
             cut = {name: list(values[low:high]) for name, values in columns.items()}
-            self._send(series, self._build(series, payloads[low:high], cut))
+            self._send(series, self._build(series, payloads[low:high], cut, fields))
             low = high
 
-    def _build(self, series: _Series, payloads: Sequence[bytes], columns: dict[str, list[Any]]) -> Batch:
-        size, options = len(payloads), self._options
+    def _build(
+        self, series: _Series, payloads: Sequence[bytes], columns: dict[str, list[Any]], fields: BatchFields
+    ) -> Batch:
+        size = len(payloads)
         marks = {BATCH_COLUMN: [self._batch_id] * size, START_COLUMN: [series.start] * size}
+        if self._query is not None:
+            marks[QUERY_COLUMN] = [self._query] * size
         return Batch.build(
             series.source,
             series.topic,
             series.next,
             payloads,
             time.time_ns() // 1000,
-            options.ttl_ms,
-            options.priority,
-            columns={**marks, **columns},
+            **fields._asdict(),
+            columns={**columns, **marks},
         )
 
     def _batch_end(self, payloads: Sequence[bytes], low: int) -> int:
@@ -207,7 +246,18 @@ class SinkPublisher:
             )
             return -1, 1
         columns = Batch.parse(data).columns()
+        self._check_query(columns.get(QUERY_COLUMN, [None])[0])
         return int(columns[BATCH_COLUMN][0]), int(columns[START_COLUMN][0])
+
+    def _check_query(self, query: int | None) -> None:
+        """Raise `InvalidOption` if the last events are of another query: the ids of its micro-batches mean others."""
+        if None not in (query, self._query) and query != self._query:
+            raise InvalidOption(
+                "sinkId",
+                repr(self._options.sink_id),
+                "was used by a query with another checkpoint, whose micro-batches have the same numbers: use another "
+                "sinkId, or that query's checkpoint",
+            )
 
     # -- sending until acknowledged
 

@@ -82,11 +82,13 @@ class ReknitStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
         context = TaskContext.get()
         assert context is not None, "write runs in a task"
-        sink = self._options.sink_id or context.getLocalProperty(_QUERY_ID)
+        query = context.getLocalProperty(_QUERY_ID)
+        sink = self._options.sink_id or query
         number = context.getLocalProperty(_BATCH_ID)
         assert sink, "a task of a streaming query knows its query"
         assert number, "a task of a streaming query knows its micro-batch"
-        return write_rows(self._options, sink, int(number), context.partitionId(), iterator)
+        named = query if self._options.sink_id else ""
+        return write_rows(self._options, sink, int(number), context.partitionId(), iterator, named or "")
 
 
 class ReknitWriter(DataSourceArrowWriter):
@@ -109,14 +111,19 @@ class ReknitWriter(DataSourceArrowWriter):
 
 
 def write_rows(
-    options: SinkOptions, sink: str, batch_id: int, partition: int, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions,
+    sink: str,
+    batch_id: int,
+    partition: int,
+    batches: Iterator[pa.RecordBatch],
+    query: str = "",
 ) -> WriteResult:
     """Publish the rows of one partition; returns when they are durable."""
     publisher: SinkPublisher | None = None
     try:
         for batch in batches:
             if batch.num_rows:
-                publisher = publisher or SinkPublisher(options, sink, batch_id, partition)
+                publisher = publisher or SinkPublisher(options, sink, batch_id, partition, query)
                 for topic, rows in by_topic(batch, options.topic):
                     publisher.put(topic, *_content(rows, options))
         if publisher is None:

@@ -33,6 +33,8 @@ class SourceOptions:
     rows: str = "events"
     topics: tuple[Pattern, ...] = ()
     """Patterns separated by commas; empty means every topic."""
+    dead_letters: bool = False
+    """Also read each node's dead-letter topic, whatever `topics` says."""
     start: str | int | Checkpoint = "earliest"
     """earliest, latest, a time (parsed to µs since 1970), or a checkpoint: events after these seqs."""
     journal: str = "auto"
@@ -95,6 +97,7 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "nodes": read_list,
     "rows": read_one_of(*KINDS),
     "topics": _patterns,
+    "dead_letters": read_boolean,
     "start": _start,
     "journal": read_one_of("auto", "tcp", "file"),
     "max_events_per_trigger": read_positive,

@@ -23,6 +23,7 @@ from reknit.spark.source.log_files import LogFiles, is_here
 from reknit.spark.source.options import SourceOptions
 from reknit.spark.source.outcome_rows import outcome_tables, table
 from reknit.store.reader import open_reader
+from reknit.topic import Pattern
 
 __all__ = [
     "DataLoss",
@@ -98,6 +99,8 @@ class JournalPartition(InputPartition):
     start: int
     stop: int
     is_gone: bool = False
+    dead_letter_topic: str = ""
+    """The topic of the node's dead letters; empty if that is not known."""
 
 
 def open_connection(url: str, options: SourceOptions, wait_s: float = 0.0) -> BlockingConnection:
@@ -149,6 +152,11 @@ class PartitionReader:
     def read(self, part: JournalPartition) -> Iterator[pa.RecordBatch]:
         """All rows of the partition. Raises `DataLoss`, unless the options allow it."""
         _freeze_loaded_modules()
+        if self._options.dead_letters and self._filter.patterns and part.dead_letter_topic:
+            yield from self._with_dead_letters(part.dead_letter_topic).read(
+                replace(part, dead_letter_topic="")
+            )
+            return
         if part.is_gone:
             yield from self._report_gone(part)
             return
@@ -166,6 +174,11 @@ class PartitionReader:
                     raise DataLoss(part.node, position, held, series) from None
                 yield from self._report_gone(replace(part, start=position, stop=held, is_gone=True))
                 position = held
+
+    def _with_dead_letters(self, topic: str) -> PartitionReader:
+        """A reader that also reads this topic."""
+        patterns = (*self._filter.patterns, Pattern(topic))
+        return PartitionReader(self._options, replace(self._filter, patterns=patterns), self._schema)
 
     def _tables(
         self, part: JournalPartition, position: int

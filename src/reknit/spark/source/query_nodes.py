@@ -56,7 +56,9 @@ class NodeJournal:
 
     def partition(self, start: int, stop: int, is_gone: bool = False) -> JournalPartition:
         span = self.span
-        return JournalPartition(span.node, self.url, span.epoch, span.data_dir, start, stop, is_gone)
+        return JournalPartition(
+            span.node, self.url, span.epoch, span.data_dir, start, stop, is_gone, span.dead_letter_topic
+        )
 
 
 class QueryNodes:

@@ -24,7 +24,7 @@ __all__ = ["batch_rows", "capture_batch", "into_table", "outcome_rows"]
 
 
 def batch_rows(frame: DataFrame) -> DataFrame:
-    """Rows of the source (`rows=batches`) as rows of table `batches`."""
+    """Rows of the source (`rows=batches`) as rows of table `batches`, by columns of Spark alone."""
     start, stop = COLUMNS_LEN_AT.start, COLUMNS_LEN_AT.stop
     field = F.reverse(F.hex(F.substring("data", start + 1, stop - start)))  # Spark counts from 1
     # `reverse` put the bytes into big-endian order, but also swapped the two digits of each: swap them back.
@@ -67,7 +67,8 @@ def into_table(
     """A function for `foreachBatch`. It calls `after(table, batch_id, rows)` after each commit."""
 
     def write(frame: DataFrame, batch_id: int) -> None:
-        meta = {"query": query_id(checkpoint), "ends": offsets(checkpoint, batch_id)}
+        found = offsets(checkpoint, batch_id)
+        meta = {"query": query_id(checkpoint), "ends": by_node(found), "offsets": found}
         last = lake.log(TABLE_OF[table].stage).last()
         if last is not None and last.meta.get("query") not in (None, meta["query"]):
             what = f"{table} was written with other checkpoints than those in {checkpoint}"
@@ -87,14 +88,20 @@ def query_id(checkpoint: Path) -> str:
 
 
 def offsets(checkpoint: Path, batch_id: int) -> dict[str, int]:
-    """How far a micro-batch reaches in each node's journal: the position after its last record."""
+    """How far a micro-batch reaches in each journal (node@epoch): the position after its last record."""
     lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
     ends: dict[str, int] = {}
     for line in lines[2:]:
         if line.startswith("{"):
             found = json.loads(line)
-            # The source names a journal as node@epoch.
-            ends.update(
-                {key.rpartition("@")[0] or key: end for key, end in found.items() if isinstance(end, int)}
-            )
+            ends.update({key: end for key, end in found.items() if isinstance(end, int)})
     return ends
+
+
+def by_node(offsets: dict[str, int]) -> dict[str, int]:
+    """The positions by node alone.
+
+    >>> by_node({"line1@e5": 64})
+    {'line1': 64}
+    """
+    return {key.rpartition("@")[0] or key: end for key, end in offsets.items()}

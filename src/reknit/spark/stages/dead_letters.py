@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,10 +19,12 @@ from reknit.spark.lake.spark_tables import Transaction, read_files
 from reknit.spark.lake.tables import TABLE_OF, topic_key
 from reknit.spark.stages.settle.expand import expand, with_frames
 from reknit.spark.stages.settle.newly_settled import newly_settled
+from reknit.topic import Pattern
 
-__all__ = ["DEAD_LETTER_TOPIC", "dead_letters", "dead_letters_by", "dead_letters_lake"]
+__all__ = ["DEAD_LETTER_TOPIC", "dead_letters", "dead_letters_by", "dead_letters_lake", "known_topics"]
 
 DEAD_LETTER_TOPIC: Final = "reknit/dead-letters"
+MALFORMED: Final = "malformed"
 GROUPS: Final = ("reason", "code", "topic", "subscriber", "node", "hour")
 
 _TIME: Final = pa.timestamp("us", "UTC")
@@ -42,22 +44,41 @@ _ARROW: Final = pa.schema(
         "died": _TIME,
         "letter_source": pa.binary(),
         "letter_seq": pa.int64(),
+        "has_payload": pa.bool_(),
+        "ttl_ms": pa.int32(),
+        "priority": pa.int32(),
+        "type": pa.int32(),
+        "flags": pa.int32(),
+        "headers": pa.map_(pa.string(), pa.string()),
+        "fields": pa.binary(),
+        "redriven": pa.int32(),
+        "original": pa.string(),
     }
 )
 
 
-def dead_letters(events: DataFrame) -> DataFrame:
-    """Events of the dead-letter topic (one row per event) as rows of table `dead_letters`.
+def dead_letters(events: DataFrame, patterns: Iterable[str] = ()) -> DataFrame:
+    """Events of a dead-letter topic (one row per event) as rows of table `dead_letters`.
 
-    An event that is not a valid dead letter gets reason `malformed`, and its bytes become the payload.
+    With patterns, only those about events on topics that match. An event that is not a valid dead letter gets reason
+    `malformed`, and its bytes become the payload.
     """
+    wanted = tuple(map(Pattern, patterns))
+
+    def parse(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks:
+            rows = [row for row in map(letter_row, chunk.to_pylist()) if _is_wanted(row, wanted)]
+            lists = [{**row, "headers": list((row.get("headers") or {}).items())} for row in rows]
+            yield pa.RecordBatch.from_pylist(lists, _ARROW)
+
     needed = events.select("topic", "source", "seq", "time", "payload")
-    return needed.mapInArrow(_parse, struct(TABLE_OF["dead_letters"].ddl))
+    return needed.mapInArrow(parse, struct(TABLE_OF["dead_letters"].ddl))
 
 
-def _parse(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for chunk in chunks:
-        yield pa.RecordBatch.from_pylist([letter_row(row) for row in chunk.to_pylist()], _ARROW)
+def _is_wanted(row: dict[str, Any], patterns: tuple[Pattern, ...]) -> bool:
+    if not patterns or row["reason"] == MALFORMED:
+        return True
+    return any(pattern.matches(row["topic"]) for pattern in patterns)
 
 
 def letter_row(event: dict[str, Any]) -> dict[str, Any]:
@@ -68,35 +89,54 @@ def letter_row(event: dict[str, Any]) -> dict[str, Any]:
     except MalformedFrame as error:
         return {
             **{name: event[name] for name in ("topic", "source", "seq", "time", "payload")},
+            **dict.fromkeys(_ARROW.names[5:]),
             **own,
-            "reason": "malformed",
+            "reason": MALFORMED,
             "text": f"not a dead letter: {error.what}",
             "died": event["time"],
         }
     fields = msgspec.structs.asdict(letter)
     times = {"time": _time(fields.pop("time_us")), "died": _time(fields.pop("died_us"))}
-    return {**fields, **times, **own}
+    columns = fields.pop("columns")
+    headers = {str(name): str(value) for name, value in (columns.get("headers") or {}).items()}
+    row = {**fields, **times, **own, "headers": headers, "fields": msgspec.msgpack.encode(columns)}
+    return {name: row[name] for name in _ARROW.names}
 
 
 def _time(time_us: int) -> datetime:
     return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
-def dead_letters_lake(spark: SparkSession, lake: Lake, topic: str = DEAD_LETTER_TOPIC) -> int | None:
-    """Bring table `dead_letters` up to date. Returns the number of new rows, or None if nothing new was settled."""
+def known_topics(lake: Lake) -> set[str]:
+    """The dead-letter topics of earlier runs."""
+    last = lake.log("dead_letters").last()
+    return set() if last is None else set(last.meta.get("topics", ()))
+
+
+def dead_letters_lake(
+    spark: SparkSession,
+    lake: Lake,
+    topics: Iterable[str] = (DEAD_LETTER_TOPIC,),
+    patterns: Iterable[str] = (),
+) -> int | None:
+    """Bring table `dead_letters` up to date from these dead-letter topics, with letters about events that match.
+
+    Returns the number of new rows, or None if nothing new was settled.
+    """
     new = newly_settled(lake, "dead_letters")
     if new is None:
         return None
-    key = topic_key(topic)
-    pieces = read_files(spark, lake, "settled", [file for file in new.pieces if file.topic_key == key])
-    pieces = pieces.where(F.col("topic") == topic)
+    named = sorted(topics)
+    keys = set(map(topic_key, named))
+    pieces = read_files(spark, lake, "settled", [file for file in new.pieces if file.may_hold(keys)])
+    pieces = pieces.where(F.col("topic").isin(named))
     with Transaction(lake, "dead_letters", new.id) as transaction:
         rows = 0
         if not pieces.isEmpty():
-            batches = [file for file in new.batches if file.topic_key == key]
+            batches = [file for file in new.batches if file.may_hold(keys)]
             frames = with_frames(spark, lake, pieces, batches)
-            rows = transaction.write("dead_letters", dead_letters(expand(frames)))
-        transaction.commit({"through": new.through})
+            rows = transaction.write("dead_letters", dead_letters(expand(frames), patterns))
+        transaction.commit({"through": new.through, "topics": named})
     return rows
 
 

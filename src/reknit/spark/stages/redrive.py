@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from pyspark.errors import PySparkException
@@ -21,15 +21,17 @@ from pyspark.sql import functions as F
 from reknit.errors import LocalError
 from reknit.spark.blocking_connection import BlockingConnection
 from reknit.spark.lake.commit_log import Lake, added_by, write_file
-from reknit.spark.lake.spark_tables import Transaction, read
+from reknit.spark.lake.spark_tables import Transaction, clear_unfinished, read
 from reknit.spark.sink.options import SinkOptions
 from reknit.spark.sink.publisher import SinkPublisher, source_of
+from reknit.spark.stages.redriven_events import RedrivenEvent, grouped, put
 
 __all__ = ["RedriveReport", "parse_rate", "redrive", "select_letters", "select_unredriven"]
 
 STEP_S: Final = 0.05
 """The rate is controlled in steps of this length."""
 _RATE: Final = re.compile(r"(\d+)\s*/\s*(s|min|h)")
+_IS_WHOLE: Final = "coalesce(has_payload, false) and fields is not null"
 _LETTER: Final = ["letter_source", "letter_seq"]
 _ORDER: Final = ["topic", "letter_source", "letter_seq"]
 
@@ -45,6 +47,8 @@ class RedriveReport(msgspec.Struct, frozen=True):
     """Of those, events of an earlier run that was interrupted."""
     topics: dict[str, int] = {}
     is_dry: bool = False
+    refused: int = 0
+    """Selected dead letters that can't be redriven as a whole: they lack the event's payload or its other fields."""
 
 
 def parse_rate(text: str) -> float:
@@ -97,20 +101,28 @@ def redrive(
     rate: float = 0.0,
     is_dry: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    ttl_ms: int | None = None,
 ) -> RedriveReport:
-    """Publish the matching dead letters again on their own topics. Calls `progress(done, total)` on the way."""
+    """Publish the matching dead letters again on their own topics, each with everything that its event carried.
+
+    `ttl_ms` replaces the events' own time to live. Letters without their event's payload are refused. Calls
+    `progress(done, total)` on the way.
+    """
     published, resumed = 0, 0
     with lake.locked("_redrive"):
+        clear_unfinished(lake, ["redrive"])
         if not is_dry:
-            resumed = sum(_publish(spark, lake, run, to, rate, None) for run in _unfinished(lake))
-        fresh, already = select_unredriven(spark, lake, where)
+            resumed = sum(_publish(spark, lake, run, to, rate, ttl_ms, None) for run in _unfinished(lake))
+        found, already = select_unredriven(spark, lake, where)
+        fresh = found.where(_IS_WHOLE)
+        refused = found.where(f"not ({_IS_WHOLE})").count()
         counts = fresh.groupBy("topic").count().orderBy("topic").collect()
         topics = {row["topic"]: int(row["count"]) for row in counts}
         if topics and not is_dry:
             run = _plan(spark, lake, fresh, topics, _epoch(to))
-            published = _publish(spark, lake, run, to, rate, progress)
+            published = _publish(spark, lake, run, to, rate, ttl_ms, progress)
     chosen = sum(topics.values())
-    return RedriveReport(chosen, already, published + resumed, resumed, topics, is_dry)
+    return RedriveReport(chosen, already, published + resumed, resumed, topics, is_dry, refused)
 
 
 def _sink(lake: Lake) -> str:
@@ -155,6 +167,7 @@ def _publish(
     run: int,
     to: SinkOptions,
     rate: float,
+    ttl_ms: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> int:
     """Publish one run, and mark it as done when the node has stored everything."""
@@ -164,11 +177,11 @@ def _publish(
     total = planned.count() if progress else 0
     publisher = SinkPublisher(to, _sink(lake), run, 0)
     step = max(1, int(rate * STEP_S)) if rate else 1000
+    events = map(RedrivenEvent.of_row, rows.toLocalIterator(prefetchPartitions=True))
     try:
-        for topic, group in _groups(rows.toLocalIterator(prefetchPartitions=True), step):
+        for group in grouped(events, step):
             began = time.monotonic()
-            payloads = [bytes(row["payload"]) for row in group]
-            publisher.put(topic, payloads, {"headers": [_headers(row) for row in group]})
+            put(publisher, group, ttl_ms)
             if progress:
                 progress(publisher.count, total)
             if rate:
@@ -179,24 +192,3 @@ def _publish(
         raise
     write_file(_mark(lake, run), b"")
     return publisher.count - publisher.dropped
-
-
-def _headers(row: Any) -> dict[str, str]:
-    """Headers that mark a redriven event: the original's id, its subscriber and its reason."""
-    return {
-        "redriven": f"{bytes(row['source']).hex()}:{row['seq']}",
-        "redriven-for": row["subscriber"] or "",
-        "redriven-reason": row["reason"] or "",
-    }
-
-
-def _groups(rows: Iterator[Any], size: int) -> Iterator[tuple[str, list[Any]]]:
-    """Consecutive rows of one topic, at most `size` at a time."""
-    group: list[Any] = []
-    for row in rows:
-        if group and (len(group) >= size or row["topic"] != group[0]["topic"]):
-            yield group[0]["topic"], group
-            group = []
-        group.append(row)
-    if group:
-        yield group[0]["topic"], group

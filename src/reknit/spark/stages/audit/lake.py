@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from reknit.outcome import FinalOutcome
 from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lost_events import LossSummary, accept_losses, lost_events, summary
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.stages.audit.alignment import segments
 from reknit.spark.stages.audit.totals import latency, ledger, problems, windows
@@ -107,6 +110,8 @@ class Audit(msgspec.Struct, frozen=True):
     events: int = 0
     lost: int = 0
     """Events that have a number but are in no journal, whether or not anyone subscribed to them."""
+    losses: LossSummary = LossSummary()
+    """These and the events that were lost for a subscriber, each once; and which of them were accepted."""
     late: int = 0
     held: int = 0
     recovered: int = 0
@@ -116,9 +121,19 @@ class Audit(msgspec.Struct, frozen=True):
     def balanced(self) -> bool:
         return not self.problems and all(row.balanced for row in self.rows)
 
+    @property
+    def is_good(self) -> bool:
+        """Whether it balances, and nothing is lost but what was accepted."""
+        return self.balanced and not self.losses.unaccepted
 
-def audit_lake(spark: SparkSession, lake: Lake, window_s: int = 3600, is_full: bool = True) -> Audit:
-    """Audit a lake. Without `is_full`, only the ledger and its problems."""
+
+def audit_lake(
+    spark: SparkSession, lake: Lake, window_s: int = 3600, is_full: bool = True, accepts: Sequence[str] = ()
+) -> Audit:
+    """Audit a lake. Without `is_full`, only the ledger, its problems and the losses.
+
+    `accepts` names losses to accept from now on, as `lost_events.parse_range` reads them.
+    """
     cut = _cut(lake)
     parts = _segments(spark, lake, cut).persist()
     try:
@@ -128,10 +143,20 @@ def audit_lake(spark: SparkSession, lake: Lake, window_s: int = 3600, is_full: b
             cut,
             [AuditRow(**row.asDict()) for row in ledger(parts).collect()],
             [LedgerProblem(**plain_row(row)) for row in problems(parts, PROBLEMS_MAX).collect()],
+            losses=_losses(lake, parts, accepts),
             **(_details(spark, lake, parts, window_s) if is_full else {}),
         )
     finally:
         parts.unpersist()
+
+
+def _losses(lake: Lake, parts: DataFrame, accepts: Sequence[str]) -> LossSummary:
+    """What is lost, after what `accepts` names was accepted."""
+    of_subscribers = parts.where(F.col("outcome.end") == FinalOutcome.LOST.name)
+    rows = of_subscribers.select("topic", "source", "start", "stop").distinct().toLocalIterator()
+    losses = lost_events(lake, ((row[0], bytes(row[1]), row[2], row[3]) for row in rows))
+    accept_losses(lake, accepts, losses)
+    return summary(lake, losses)
 
 
 def _segments(spark: SparkSession, lake: Lake, cut: dict[str, int]) -> DataFrame:

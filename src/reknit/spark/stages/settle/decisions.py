@@ -55,7 +55,8 @@ def decide(
     """Decide about new and held ranges: a row per range, with the decision in column `what`.
 
     `settled`: next in order · `held`: after a gap · `gap`: missing, still in grace · `lost`: missing, given up ·
-    `late`: came after it was given up. With `asked` (topic, source, start, stop), a gap is given up only within one of
+    `late`: came after it was given up · `repeated`: held by an earlier row, too · `known`: before `next`, so repeated or
+    late. With `asked` (topic, source, start, stop), a gap is given up only within one of
     these ranges.
     """
     if coverage is None:
@@ -63,7 +64,7 @@ def decide(
     else:
         known = rows.join(coverage, SERIES, "left")
     new = _new(replace(known, next=F.coalesce("next", F.lit(0))), now, grace_s, asked)
-    return new if coverage is None else new.unionByName(_late(known))
+    return new if coverage is None else new.unionByName(_late(known)).unionByName(_known(known))
 
 
 def _new(rows: DataFrame, now: datetime, grace_s: float, asked: DataFrame | None) -> DataFrame:
@@ -80,7 +81,12 @@ def _new(rows: DataFrame, now: datetime, grace_s: float, asked: DataFrame | None
     is_held = F.coalesce(start > F.col("open_at"), F.lit(False))
     news = _range(F.when(is_held, "held").otherwise("settled"), start, F.col("stop"), "noticed")
     gap = _range(F.when(is_open, "gap").otherwise("lost"), F.col("m"), F.col("start"), "seen")
-    ranges = F.array(F.when(is_gap, gap), F.when(F.col("stop") > F.col("m"), news))
+    repeated = _range(F.lit("repeated"), F.col("start"), F.least("stop", "m"), "noticed")
+    ranges = F.array(
+        F.when(is_gap, gap),
+        F.when(F.col("stop") > F.col("m"), news),
+        F.when(F.col("start") < F.col("m"), repeated),
+    )
     why = F.when(F.col("is_first"), "beginning").otherwise("missing")
     reason = F.when(F.col("what").isin("gap", "lost"), why)
     return add(_explode(opened, ranges), reason=reason).select(*_DECIDED)
@@ -129,6 +135,13 @@ def _late(rows: DataFrame) -> DataFrame:
     m = F.max("stop").over(order.rowsBetween(Window.unboundedPreceding, -1))
     once = add(cut, m=m).where("m is null or stop > m")
     return replace(once, start=F.greatest("start", F.coalesce("m", F.lit(0)))).select(*_DECIDED)
+
+
+def _known(rows: DataFrame) -> DataFrame:
+    """The parts of rows before `next`: of events that were decided before."""
+    before = rows.where("start < next")
+    known = _range(F.lit("known"), F.col("start"), F.least("stop", "next"), "noticed")
+    return add(_explode(before, F.array(known)), reason=F.lit(None).cast("string")).select(*_DECIDED)
 
 
 def _range(what: Column, start: Column, stop: Column, noticed: str) -> Column:

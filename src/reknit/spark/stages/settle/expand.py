@@ -17,7 +17,7 @@ from reknit.spark.lake.commit_log import Lake, LakeFile
 from reknit.spark.lake.spark_tables import read, read_files
 from reknit.spark.lake.tables import TABLE_OF
 
-__all__ = ["expand", "fingerprints", "join_batches", "with_frames"]
+__all__ = ["EVENT_ROW", "HEAD", "expand", "expand_rows", "fingerprints", "join_batches", "with_frames"]
 
 ROWS_MAX: Final = 20_000
 """About this many events go to Spark in one record batch."""
@@ -25,6 +25,8 @@ ROWS_MAX: Final = 20_000
 _HEADERS: Final = pa.map_(pa.string(), pa.string())
 _FRAME: Final = ["topic", "source", "start", "stop", "first", "skip", "time", "columns_bytes"]
 HEAD: Final = ["ttl_ms", "priority", "type", "data"]
+EVENT_ROW: Final = [*(name for name in _FRAME if name != "columns_bytes"), *HEAD]
+"""The columns of a range and its frame that become events."""
 
 
 def with_frames(spark: SparkSession, lake: Lake, pieces: DataFrame, files: Iterable[LakeFile]) -> DataFrame:
@@ -58,10 +60,11 @@ def _join(frames: DataFrame, pieces: DataFrame) -> DataFrame:
 
 def expand(frames: DataFrame) -> DataFrame:
     """One row per event, from rows of `with_frames`."""
-    return frames.select(*_FRAME, *HEAD).mapInArrow(_expand, struct(TABLE_OF["events"].ddl))
+    return frames.select(*EVENT_ROW).mapInArrow(expand_rows, struct(TABLE_OF["events"].ddl))
 
 
-def _expand(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def expand_rows(chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The events of ranges with their frames (`EVENT_ROW`)."""
     for chunk in chunks:
         rows = chunk.to_pydict()
         data = chunk.column("data")
@@ -79,22 +82,38 @@ def _events(
     """The events of rows `[low, high)`."""
     payloads: list[pa.Array] = []
     seqs: list[np.ndarray[Any, Any]] = []
-    headers: list[pa.Array] = []
+    own: list[dict[str, list[Any]]] = []
     for at in range(low, high):
         start, stop = rows["start"][at], rows["stop"][at]
         batch = view(rows, data[at].as_buffer(), at)
         payloads.append(payload_column(batch).slice(start - batch.first, stop - start))
         seqs.append(np.arange(start, stop, dtype=np.int64))
-        headers.append(_headers(batch, start, stop))
-    columns = _repeated(chunk, low, [len(column) for column in payloads]) | {
+        cut = slice(start - batch.first, stop - batch.first)
+        own.append({name: values[cut] for name, values in batch.columns().items()})
+    counts = [len(column) for column in payloads]
+    columns = _repeated(chunk, low, counts) | {
         "seq": pa.array(np.concatenate(seqs)),
         "payload": pa.concat_arrays(payloads),
-        "headers": pa.concat_arrays(headers),
+        "headers": pa.concat_arrays(list(map(_headers, own, counts))),
     }
+    for name, given in (("time", "time"), ("ttl_ms", "ttl")):
+        if any(given in one for one in own):
+            columns[name] = _own_values(columns[name], [one.get(given) for one in own], counts)
     made = pa.RecordBatch.from_pydict({name: columns[name] for name in TABLE_OF["events"].names})
     if not any(rows["skip"][low:high]):
         return made
     return made.filter(_is_unique(rows, low, high, seqs))
+
+
+def _own_values(shared: pa.Array, own: list[list[Any] | None], counts: list[int]) -> pa.Array:
+    """The values of a column that some batches have for each of their events, and others for all together."""
+    parts: list[pa.Array] = []
+    at = 0
+    for values, count in zip(own, counts, strict=True):
+        part = shared.slice(at, count)
+        parts.append(part if values is None else pa.array(values, pa.int64()).cast(shared.type))
+        at += count
+    return pa.concat_arrays(parts)
 
 
 def _repeated(chunk: pa.RecordBatch, low: int, counts: list[int]) -> dict[str, pa.Array]:
@@ -132,12 +151,11 @@ def payload_column(batch: Batch) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), batch.count, [None, pa.py_buffer(offsets), block])
 
 
-def _headers(batch: Batch, start: int, stop: int) -> pa.Array:
-    values = batch.columns().get("headers")
+def _headers(columns: dict[str, list[Any]], count: int) -> pa.Array:
+    values = columns.get("headers")
     if values is None:
-        return pa.nulls(stop - start, _HEADERS)
-    cut = values[start - batch.first : stop - batch.first]
-    texts = [[(str(k), str(v)) for k, v in one.items()] if one else None for one in cut]
+        return pa.nulls(count, _HEADERS)
+    texts = [[(str(k), str(v)) for k, v in one.items()] if one else None for one in values]
     return pa.array(texts, _HEADERS)
 
 

@@ -8,22 +8,23 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.batch import Batch
 from reknit.batch_layout import COLUMNS_LEN_AT
 from reknit.spark.lake.captured_files import EarlierBatches, captured_files, earlier_batches
-from reknit.spark.lake.commit_log import Commit, Lake
+from reknit.spark.lake.commit_log import Commit, Lake, LakeFile
 from reknit.spark.lake.spark_tables import (
     Transaction,
     commit_of_row,
-    day_of,
-    key_of,
     read,
     read_files,
 )
 from reknit.spark.lake.tables import TABLE_OF
+from reknit.spark.stages.checks import check_sum
 from reknit.spark.stages.settle.decisions import SERIES, candidates, covered, decide
 from reknit.spark.stages.settle.expand import HEAD, fingerprints, with_frames
 from reknit.spark.stages.settle.fingerprints import mark_repeated, skip_repeated, write_fingerprints
@@ -50,6 +51,10 @@ class SettleReport(msgspec.Struct, frozen=True):
     late: int = 0
     recovered: int = 0
     duplicates: int = 0
+    captured: int = 0
+    """Events of the batches that were read, and of those that were held back before."""
+    repeated: int = 0
+    """Of those and of the recovered ones, events that were there before."""
     batches: int = 0
     """Captured batches that were read."""
     rows: int = 0
@@ -92,6 +97,8 @@ class _SettleRun:
         captured = commit_of_row("capture_batches") if files else None
         self.rows = candidates(read_files(spark, lake, "batches", files), "batches", now, captured)
         self.batches = sum(file.rows for file in files)
+        self.captured = _events_of([*files, *held])
+        self.decided_before = None if last is None else last.meta.get("decided")
         if held:
             columns = self.rows.columns
             self.rows = self.rows.unionByName(read(spark, lake, "held").select(*columns))
@@ -146,18 +153,42 @@ class _SettleRun:
         self._write_ranges(transaction, ranges, is_small=rows <= SMALL_ROWS)
         coverage = covered(self.coverage, decided)
         transaction.write("coverage", coverage.coalesce(1) if rows <= SMALL_ROWS else coverage)
+        recovered = sum(batch.count for _, batch in found.batches)
+        repeated = sum(_events(counts, what) for what in ("repeated", "known")) - _events(counts, "late")
+        decided_now = self._check_sums(transaction, recovered - repeated)
         report = SettleReport(
             self.id,
-            recovered=sum(batch.count for _, batch in found.batches),
+            recovered=recovered,
             duplicates=duplicates,
+            captured=self.captured or 0,
+            repeated=repeated,
             batches=self.batches,
             rows=rows,
             unasked=unasked,
-            **{what: count.events for what, count in counts.items()},
+            **{what: _events(counts, what) for what in ("settled", "held", "gap", "lost", "late")},
         )
         places = {"through": self.newest, "since": self.after, "earlier": earlier, "kept": kept}
-        transaction.commit({**places, "report": msgspec.to_builtins(report)})
+        transaction.commit({**places, "decided": decided_now, "report": msgspec.to_builtins(report)})
         return report
+
+    def _check_sums(self, transaction: Transaction, more: int) -> int:
+        """Raise `DoesNotAddUp` if what was written is not what was captured, with `more` events of other origin.
+
+        Returns how many events were ever decided, as the coverage has it. A lake that an older reknit wrote does not
+        say how many events its files hold: then there is nothing to compare with.
+        """
+        written = {table: transaction.events(table) for table in _TABLES.values()}
+        if self.captured is not None:
+            kept = written["settled"] + written["held"] + written["late"]
+            given = "captured, without repeated ones"
+            check_sum("settle", given, self.captured + more, "settled, held and late", kept)
+        decided = _decided_events(transaction.paths("coverage"))
+        if self.decided_before is not None or self.coverage is None:
+            news = written["settled"] + written["losses"]
+            check_sum(
+                "settle", "newly covered", decided - (self.decided_before or 0), "settled and lost", news
+            )
+        return decided
 
     def _earlier(self, decided: DataFrame, counts: Counts) -> tuple[EarlierBatches, EarlierBatches]:
         """Where the batches are of settled ranges that had been held back, and of those that are held now."""
@@ -174,12 +205,12 @@ class _SettleRun:
     def _write_ranges(self, transaction: Transaction, ranges: DataFrame, is_small: bool) -> None:
         """Write each range to the table of its decision."""
         time = F.when(F.col("what") == "lost", F.lit(self.now)).otherwise(F.col("time"))
-        out = ranges.where(F.col("what") != "gap").withColumns({"arrived": F.lit(self.now), "time": time})
-        placed = out.withColumns({"day": day_of(F.col("time")), "topic_key": key_of(F.col("topic"))})
+        out = ranges.where(F.col("what").isin(list(_TABLES))).withColumns(
+            {"arrived": F.lit(self.now), "time": time}
+        )
         if is_small:
-            placed = placed.coalesce(1)
-        placed = placed.sortWithinPartitions("what", "day", "topic_key", *SERIES, "start")
-        transaction.write_parts(placed, _TABLES, ["day", "topic_key"])
+            out = out.coalesce(1)
+        transaction.write_parts(out.sortWithinPartitions("what", *SERIES, "start"), _TABLES)
 
     def _skip_repeated(
         self, transaction: Transaction, decided: DataFrame, found: RecoveryResult, earlier: EarlierBatches
@@ -223,6 +254,22 @@ def _counts(decided: DataFrame) -> Counts:
         F.count("*"), F.sum(F.col("stop") - F.col("start")), F.sum((F.col("columns_bytes") > 0).cast("int"))
     )
     return {row[0]: _Count(int(row[1]), int(row[2]), int(row[3] or 0)) for row in sums.collect()}
+
+
+def _events(counts: Counts, what: str) -> int:
+    return counts[what].events if what in counts else 0
+
+
+def _events_of(files: Iterable[LakeFile]) -> int | None:
+    """The events in files; None if a file does not say."""
+    counts = [file.events for file in files]
+    return None if None in counts else sum(filter(None, counts))
+
+
+def _decided_events(paths: Iterable[str]) -> int:
+    """The events before `next` of every series."""
+    columns = [pq.read_table(path, columns=["next"])["next"] for path in paths]
+    return sum((pc.sum(column).as_py() or 0) - len(column) for column in columns)
 
 
 def _gap_rows(counts: Counts) -> int:
