@@ -56,13 +56,13 @@ def post(node: Living, payload: str) -> None:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*flags: str) -> Iterator[Browser]:
     """A browser of its own: starting one takes seconds."""
     if not CHROMIUM:
         pytest.skip("chromium is missing: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
+        browser = engine.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags], headless=True)
         try:
             yield browser
         finally:
@@ -85,6 +85,12 @@ def screenshot(page: Page, name: str) -> None:
     folder = os.environ.get("TUNNEL_SCREENSHOTS")
     if folder:
         page.screenshot(path=f"{folder}/{name}.png")
+
+
+def changes(page: Page) -> list[str]:
+    """The states of a page's stream, without `waiting`, which a busy machine may bring before the first answer."""
+    states: list[str] = page.evaluate("states")
+    return [one for one in states if one != "waiting"]
 
 
 def wait_for(page: Page, condition: str) -> Any:

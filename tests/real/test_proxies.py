@@ -21,7 +21,7 @@ from reknit.processes.process import free_port, start_tied
 from tests.gateway.http.http_client import Stream
 from tests.gateway.http.node_process import Living
 from tests.gateway.http.programs import needs
-from tests.real.browser import browser_page, chromium, post, wait_for
+from tests.real.browser import browser_page, changes, chromium, post, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -144,4 +144,4 @@ def test_a_page_behind_a_proxy_resumes_after_the_node_was_away(
         post(node, "2")
         wait_for(page, "events.length == 2")
         assert page.evaluate("events") == ["1", "2"]
-        assert page.evaluate("states") == ["live", "recovering", "recovered"]
+        assert changes(page) == ["live", "recovering", "recovered"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -213,10 +214,18 @@ def test_a_few_bytes_that_unpack_to_very_many_are_refused() -> None:
             one.next()
 
 
-def test_a_connection_without_a_channel_is_not_kept() -> None:
-    with web(config(request_timeout_s=0.1)) as node, Channels(node) as one:
+def test_a_connection_without_a_channel_is_not_kept(node: Web) -> None:
+    def pass_time() -> None:
+        loop, connections = node.http._services.loop, node.http._connections
+        loop.call_soon_threadsafe(lambda: connections.close_overdue(loop.time() + 1_000, 10))
+
+    with Channels(node) as one:
         one.open(1, "a")
+        pass_time()
         node.post("/a", "x")
         assert one.next()[1]["payload"] == "x"
         one.say(close=1)
+        while len(node.http.tunnels):
+            time.sleep(0.01)
+        pass_time()
         assert one.reason() == "no channel was opened"

@@ -1,9 +1,10 @@
 import { StreamMachine } from "./machine.js";
 
-/** Runs a machine: keeps its timer, and performs its effects. `on` has connect, disconnect and state. */
+/** Runs a machine: keeps its timer, and performs its effects. `on` has connect, disconnect, state and why. */
 export class Driver {
   #on;
   #timer = null;
+  #why = "";
 
   constructor(options, on) {
     this.machine = new StreamMachine(options);
@@ -14,10 +15,11 @@ export class Driver {
     for (const effect of this.machine.takeEffects()) {
       if (effect.type === "connect") this.#on.connect(effect.checkpoint);
       else if (effect.type === "disconnect") this.#on.disconnect();
-      else this.#on.state(effect.state, effect.why);
+      else this.#on.state(effect.state, (this.#why = effect.why));
     }
     clearTimeout(this.#timer);
-    const { due } = this.machine;
+    const { due, why } = this.machine;
+    if (why !== this.#why) this.#on.why?.((this.#why = why));
     if (due !== null) this.#timer = setTimeout(() => this.step((machine, now) => machine.tick(now)), Math.max(0, due - Date.now()));
   }
   start() {

@@ -240,6 +240,7 @@ class Feed {
       connect: (checkpoint) => this.#connect(checkpoint),
       disconnect: () => this.#disconnect(),
       state: (state, why) => this.#tell(this.listeners, state, why),
+      why: (why) => this.isOpen || this.#tell(this.listeners, this.machine.state, why),
     });
   }
   get machine() {
@@ -331,17 +332,11 @@ class Feed {
 
   /** The batch, or its parts that did not come before. */
   #unseen(batch) {
-    const { source, first, values } = batch;
-    const isNew = values.map((_, at) => this.#seen.add(`${source}:${first + at}`));
-    if (!isNew.includes(false)) return values.length ? [batch] : [];
-    const parts = [];
-    for (let start = 0, at = 0; at <= isNew.length; at++) {
-      if (isNew[at]) continue;
-      if (at > start) parts.push(cut(batch, start, at));
-      if (at < isNew.length) this.#repeats += 1;
-      start = at + 1;
-    }
-    return parts;
+    const { topic, source, first, values } = batch;
+    const fresh = this.#seen.add(`${topic} ${source}`, first, values.length);
+    if (fresh.length === 1 && fresh[0][1] - fresh[0][0] === values.length) return values.length ? [batch] : [];
+    this.#repeats += fresh.reduce((left, [start, stop]) => left - (stop - start), values.length);
+    return fresh.map(([start, stop]) => cut(batch, start - first, stop - first));
   }
 
   #answerMarks() {

@@ -88,7 +88,7 @@ export class Stream {
 
   /** Delivers what was not delivered before. */
   #deliver(events, checkpoint) {
-    const fresh = events.filter((event) => this.seen.add(`${event.source}:${event.seq}`));
+    const fresh = events.filter(({ topic, source, seq }) => this.seen.add(`${topic} ${source}`, seq).length);
     this.repeats += events.length - fresh.length;
     deliver(this.options, fresh, checkpoint);
   }
