@@ -56,13 +56,13 @@ def post(node: Living, payload: str) -> None:
 
 
 @contextmanager
-def chromium(*flags: str) -> Iterator[Browser]:
+def chromium() -> Iterator[Browser]:
     """A browser of its own: starting one takes seconds."""
     if not CHROMIUM:
         pytest.skip("chromium is missing: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags], headless=True)
+        browser = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
         try:
             yield browser
         finally:

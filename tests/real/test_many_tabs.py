@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -17,7 +18,9 @@ import pytest
 from reknit.client.blocking.session import connect_sync
 from reknit.processes.process import free_port
 from tests.gateway.http.node_process import Living
-from tests.real.browser import changes, chromium, post, wait_for
+from tests.gateway.http.programs import CHROMIUM
+from tests.real.browser import FLAGS, changes, chromium, post, wait_for
+from tests.tokens import write_tokens
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -33,7 +36,8 @@ const take = (event) => window.got.push(event.payload.split(":")[0]);
 window.open1 = (topic, options) => stream("/sse?topic=" + topic, {
   via: asked.get("via") ?? undefined, token: asked.get("token") ?? undefined,
   onstate: (state, why) => { window.states.push(state); window.reasons.push(why); },
-  onbatch: (events) => {
+  onevent: take,
+  onbatch: asked.get("via") === "eventsource" ? undefined : (events) => {
     events.forEach(take);
     for (const until = Date.now() + window.blockMs; Date.now() < until; );
   },
@@ -105,15 +109,14 @@ def test_twenty_tabs_share_one_connection_through_kill_9_and_the_end_of_a_tab(
 def test_topics_are_added_and_removed_on_the_connection_that_is_there(
     tmp_path: Path, browser: Browser, via: str
 ) -> None:
-    settings = ("http.tunnels_per_address_max=2", 'security.quotas=["* connections=1"]')
-    with Living(tmp_path / "data", *settings) as node, tabs_of(browser) as context:
+    with Living(tmp_path / "data", "http.tunnels_per_address_max=2") as node, tabs_of(browser) as context:
         page, other = (
             tab(context, node.url, f"via={via}"),
             tab(context, node.url, f"via={via}&topic=what/else"),
         )
         live(page)
         live(other)
-        page.evaluate("window.two = open1('what/else')")
+        page.evaluate("() => { window.two = open1('what/else'); }")
         wait_for(page, "two.state === 'live'")
         with connect_sync(native(node)) as session:
             session.publish("what/else", "both")
@@ -135,9 +138,9 @@ def test_what_waits_for_a_connection_says_so(tmp_path: Path, browser: Browser) -
         for page in pages:
             live(page)
         # the sixth and last connection of a browser to one server
-        pages[0].evaluate("window.six = open1('a', { onbatch: undefined })")
+        pages[0].evaluate("() => { window.six = open1('a'); }")
         wait_for(pages[0], "six.state === 'live'")
-        pages[1].evaluate("window.seven = open1('a', { onbatch: undefined })")
+        pages[1].evaluate("() => { window.seven = open1('a'); }")
         wait_for(pages[1], "seven.state === 'waiting'")
         assert "six connections" in pages[1].evaluate("seven.why")
         pages[0].evaluate("six.close()")
@@ -196,12 +199,10 @@ class Relay:
 
     def cut(self) -> None:
         assert self._listener is not None
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for one in self._sockets:
-            with ExitStack() as stack:
-                stack.callback(one.close)
+        for one in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+            one.close()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -209,8 +210,9 @@ class Relay:
                 here, _ = listener.accept()
             except OSError:
                 return
+            self._sockets.append(here)
             there = socket.create_connection(("127.0.0.1", self._to))
-            self._sockets += [here, there]
+            self._sockets.append(there)
             for one, other in ((here, there), (there, here)):
                 threading.Thread(target=_pump, args=(one, other), daemon=True).start()
 
@@ -231,10 +233,7 @@ def test_a_page_that_was_offline_resumes_at_once_when_it_is_online(
     with Living(tmp_path / "data") as node, tabs_of(browser) as context:
         relay = Relay(node.port)
         relay.open()
-        page = tab(context, relay.url, f"via={via}" + ("&topic=what/chat" if via != "eventsource" else ""))
-        page.evaluate("one.options.onevent = (event) => got.push(event.payload)")
-        if via == "eventsource":
-            page.evaluate("one.options.onbatch = undefined")
+        page = tab(context, relay.url, f"via={via}")
         live(page)
         post(node, "before")
         assert got(page, 1) == ["before"]
@@ -268,19 +267,23 @@ def family(mark: str) -> list[int]:
     return sorted(found)
 
 
+def another(browser: Browser, flag: str) -> Browser:
+    """Another browser beside this one."""
+    return browser.browser_type.launch(executable_path=CHROMIUM, args=[*FLAGS, flag], headless=True)
+
+
 @pytest.mark.parametrize("is_node_restarted", [False, True])
-def test_a_browser_that_slept_gets_everything_once(tmp_path: Path, is_node_restarted: bool) -> None:
+def test_a_browser_that_slept_gets_everything_once(
+    tmp_path: Path, browser: Browser, is_node_restarted: bool
+) -> None:
     mark = f"--mark={uuid4().hex}"
     ways = ["sharedworker", "broadcast", "eventsource", "websocket"]
     with (
         Living(tmp_path / "data", "http.heartbeat_s=1") as node,
-        chromium(mark) as browser,
-        tabs_of(browser) as context,
+        contextlib.closing(another(browser, mark)) as sleeper,
+        tabs_of(sleeper) as context,
     ):
         pages = [tab(context, node.url, f"via={via}") for via in ways]
-        pages[2].evaluate(
-            "one.options.onevent = (event) => got.push(event.payload); one.options.onbatch = undefined"
-        )
         for page in pages:
             live(page)
         post(node, "before")
@@ -309,18 +312,16 @@ def test_a_browser_that_slept_gets_everything_once(tmp_path: Path, is_node_resta
 def test_a_token_is_exchanged_for_a_ticket_and_tabs_with_another_token_share_nothing(
     tmp_path: Path, browser: Browser
 ) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text("ann 0123456789abcdef0123456789abcdef\nbob fedcba9876543210fedcba9876543210\n")
-    tokens.chmod(0o600)
-    rules = '["* publish what/*", "ann subscribe what/chat", "bob subscribe what/else"]'
+    tokens = write_tokens(tmp_path / "tokens", {"ann": "a-token", "bob": "b-token"})
+    rules = "ann subscribe what/chat,bob subscribe what/else"
     settings = (f"security.tokens_file={tokens}", f"security.allow={rules}")
     with Living(tmp_path / "data", *settings) as node, tabs_of(browser) as context:
-        ann = tab(context, node.url, "token=0123456789abcdef0123456789abcdef")
+        ann = tab(context, node.url, "token=a-token")
         live(ann)
-        bob = tab(context, node.url, "token=fedcba9876543210fedcba9876543210")
+        bob = tab(context, node.url, "token=b-token")
         wait_for(bob, "states.at(-1) === 'lost'")
         assert "bob may not read what/chat" in bob.evaluate("reasons.at(-1)")
-        nobody = tab(context, node.url, "token=00000000000000000000000000000000")
+        nobody = tab(context, node.url, "token=no-token")
         wait_for(nobody, "states.at(-1) === 'lost'")
         assert "/ticket answered HTTP 403" in nobody.evaluate("reasons.at(-1)")
         assert changes(ann) == ["live"]

@@ -13,8 +13,6 @@
 import { canShare, SharedStream } from "./shared.js";
 import { Stream } from "./stream.js";
 
-export { StreamEvent } from "./events.js";
-export { StreamMachine } from "./machine.js";
 export { Seen } from "./seen.js";
 
 /** Opens a stream that resumes where it left off. The options are described in index.d.ts. */
