@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
+import { linger } from "../../src/reknit/gateway/static/reknit/channels.js";
 import { Hub, LAG_MS, PING_MS, SILENT_MS } from "../../src/reknit/gateway/static/reknit/hub.js";
 
 const URL_A = "http://node/sse?topic=a";
@@ -92,6 +93,7 @@ class Tab {
 
 let hub;
 beforeEach(() => {
+  linger.ms = 1;
   Socket.all = [];
   globalThis.WebSocket = Socket;
   hub = new Hub();
@@ -131,7 +133,8 @@ test("a topic is closed when its last tab leaves, and the connection with the la
   hub.receive(two, { type: "unsubscribe", id: 1 });
   assert.deepEqual(socket.said.at(-1), { close: 1 });
   hub.receive(two, { type: "bye" });
-  assert.equal(socket.readyState, 3);
+  while (socket.readyState !== 3) await new Promise((done) => setTimeout(done, 1));
+  hub.tick(Date.now());
   assert.deepEqual(hub.counts(), { ports: 1, links: 0, feeds: 0, listeners: 0 });
 });
 
@@ -261,4 +264,15 @@ test("behind a proxy that passes no WebSocket on, each topic gets a plain stream
   } finally {
     globalThis.fetch = before;
   }
+});
+
+test("a page that shows another topic keeps its connection", async () => {
+  linger.ms = 1_000;
+  const one = tab().subscribe(1);
+  const socket = await live(1);
+  hub.receive(one, { type: "unsubscribe", id: 1 });
+  one.subscribe(2, "http://node/ws?topic=b");
+  await turns();
+  assert.deepEqual(socket.said.slice(-2), [{ close: 1 }, { open: "b", channel: 2, from: "", credit: 1 << 20 }]);
+  assert.equal(Socket.all.length, 1);
 });

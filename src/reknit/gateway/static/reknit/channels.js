@@ -3,6 +3,9 @@
 import { decodeMessage } from "./batch.js";
 import { openSocket, tellSocketRefusal } from "./connections.js";
 
+/** How long a connection without streams stays: a page that shows something else now closes one and opens another. */
+export const linger = { ms: 2_000 };
+
 /** `onend` is called once, when the connection is gone. */
 export class ChannelSocket {
   #on = new Map();
@@ -10,6 +13,7 @@ export class ChannelSocket {
   #current = 0;
   #numbers = 0;
   #waiting = [];
+  #isEnded = false;
   #token;
   #url;
   #onend;
@@ -26,6 +30,10 @@ export class ChannelSocket {
 
   /** Opens a stream. `on` has opened, events, heard, mark, cut and refused. */
   open(topic, checkpoint, credit, on) {
+    if (this.#isEnded) {
+      queueMicrotask(() => on.cut("disconnected"));
+      return { taken() {}, close() {} };
+    }
     const channel = ++this.#numbers;
     this.#on.set(channel, on);
     this.#say({ open: topic, channel, from: checkpoint, credit });
@@ -34,7 +42,7 @@ export class ChannelSocket {
       close: () => {
         if (!this.#on.delete(channel)) return;
         this.#say({ close: channel });
-        if (!this.#on.size) this.#end();
+        this.#linger();
       },
     };
   }
@@ -63,7 +71,11 @@ export class ChannelSocket {
     this.#on.delete(channel);
     if (code) on?.refused(code, why, 0);
     else on?.cut(why);
-    if (!this.#on.size) this.#end();
+    this.#linger();
+  }
+
+  #linger() {
+    if (!this.#on.size) setTimeout(() => this.#on.size || this.#end(), linger.ms);
   }
 
   /** Every stream hears why. What answers in the place of a WebSocket is asked for once. */
@@ -78,6 +90,8 @@ export class ChannelSocket {
   }
 
   #end() {
+    if (this.#isEnded) return;
+    this.#isEnded = true;
     this.#socket.onclose = this.#socket.onmessage = this.#socket.onopen = null;
     this.#socket.close();
     this.#onend();

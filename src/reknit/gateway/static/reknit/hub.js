@@ -64,6 +64,11 @@ export class Hub {
     if (!this.#ports.size) this.#stop();
   }
 
+  /** Every tab is gone. */
+  close() {
+    for (const port of [...this.#ports.keys()]) this.gone(port);
+  }
+
   #tab(port) {
     let tab = this.#ports.get(port);
     if (!tab) this.#ports.set(port, (tab = { port, listeners: new Map(), heardAt: 0, pingedAt: Date.now() }));
@@ -73,10 +78,11 @@ export class Hub {
 
   #subscribe(tab, { id, url, token = "", ...options }) {
     this.#leave(tab, id);
-    const key = `${new URL(url).origin}${new URL(url).pathname} ${token}`;
+    const { origin, pathname } = new URL(url);
+    const key = `${origin}${pathname.replace(/ws$/, "sse")} ${token}`;
     let link = this.#links.get(key);
     if (!link) this.#links.set(key, (link = new Link(url, token, (byPort, message) => this.#deliver(byPort, message))));
-    const listener = { id, port: tab.port, feed: null, acked: 0, link, key };
+    const listener = { id, port: tab.port, feed: null, acked: 0 };
     tab.listeners.set(id, listener);
     link.join(listener, new URL(url).searchParams.get("topic") ?? "", options);
   }
@@ -86,7 +92,6 @@ export class Hub {
     if (!listener) return;
     tab.listeners.delete(id);
     listener.feed.leave(listener);
-    if (!listener.link.feeds.size) this.#links.delete(listener.key);
   }
 
   #acked(tab, { ids, turn }) {
@@ -111,7 +116,10 @@ export class Hub {
         tab.port.post({ type: "ping" });
       }
     }
-    for (const link of this.#links.values()) for (const feed of [...link.feeds]) feed.split(now);
+    for (const [key, link] of this.#links) {
+      if (link.isIdle) this.#links.delete(key);
+      for (const feed of [...link.feeds]) feed.split(now);
+    }
   }
 
   #stop() {
@@ -130,6 +138,10 @@ class Link {
     this.token = token;
     this.deliver = deliver;
     this.feeds = new Set();
+  }
+
+  get isIdle() {
+    return !this.feeds.size && !this.#socket;
   }
 
   /** A tab wants a topic: it joins a stream that is at its place, or gets a new one. */

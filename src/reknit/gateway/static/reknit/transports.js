@@ -50,7 +50,8 @@ export class BroadcastTransport {
     else this.#say({ to: "hub", message });
   }
   close() {
-    this.post({ type: "bye" });
+    if (this.#hub) this.#hub.close();
+    else this.post({ type: "bye" });
     this.channel.close();
     this.#hub = null;
     this.#abort.abort();
