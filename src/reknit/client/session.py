@@ -41,9 +41,9 @@ from reknit.connection.ledger_pages import read_ledger
 from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, NotOpen, ReknitError
-from reknit.fields import QueueOrder
 from reknit.frame import Buffer
 from reknit.lineage import lasting_source
+from reknit.queue_order import QueueOrder
 from reknit.topic import Pattern, check_topic
 from reknit.transport.heap import keep_heap
 

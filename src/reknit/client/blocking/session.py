@@ -40,8 +40,8 @@ from reknit.client.session import Session, connect
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, NotOpen, ReknitError
-from reknit.fields import QueueOrder
 from reknit.frame import Buffer
+from reknit.queue_order import QueueOrder
 
 log = logging.getLogger("reknit.client")
 
