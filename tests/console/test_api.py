@@ -206,7 +206,9 @@ def test_everyone_gets_what_the_rules_allow(guarded: Web) -> None:
     assert problem(guarded, "summary", Authorization="Bearer guess")[:2] == (401, "UNAUTHENTICATED")
 
 
-def test_people_who_are_not_waiting_for_an_answer_make_room_for_others(guarded: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_people_who_are_not_waiting_for_an_answer_make_room_for_others(
+    guarded: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(operator_sessions, "SESSIONS_MAX", 1)
     get(guarded, "summary", Authorization="Bearer a-token")
     with monkeypatch.context() as busy:
