@@ -102,7 +102,10 @@ def test_events_that_zenoh_has_no_room_for_reach_it_without_that() -> None:
             samples: list[Any] = []
             await peer.subscriber(KEY, samples.append)
             await peer.is_reached_by(session)
-            columns = {"headers": [{"zenoh-encoding": "é" * 200}, None], "time": [1, 250_000_000_000_000_000]}
+            columns: dict[str, list[Any]] = {
+                "headers": [{"zenoh-encoding": "é" * 200}, None],
+                "time": [1, 250_000_000_000_000_000],
+            }
             await fed(node, Batch.build(SOURCE, KEY, 1, [b"1", b"2"], 1, columns=columns))
             await until(lambda: len(samples) == 2)
             kept = zenoh.ext.z_deserialize(dict[str, str], samples[0].attachment)
@@ -170,7 +173,7 @@ def test_tokens_of_gateways_are_remembered_up_to_a_limit(monkeypatch: pytest.Mon
     monkeypatch.setattr(neighbours, "GATEWAYS_MAX", 3)
     known = ZenohNeighbours("edge", None)  # type: ignore[arg-type]
     for number in range(9):
-        known.on_token(Token(f"node {number}"))
+        known.on_token(Token(f"node {number}"))  # type: ignore[arg-type]
     assert len(known.present) == 3
 
 
