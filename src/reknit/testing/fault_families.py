@@ -29,6 +29,7 @@ QUIET: Final[dict[str, Any]] = {
     "unsent_share": 0.0,
     "puts_max": 0,
     "members": 0,
+    "schedule_share": 0.0,
 }
 """No faults but those of the family."""
 

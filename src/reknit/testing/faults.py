@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, Literal
 
-from reknit.fields import QueueOrder
+from reknit.queue_order import QueueOrder
 from reknit.testing.fault_families import family_fields
 
 TOPICS: Final = ("plant/a", "plant/b", "car/1")
@@ -95,6 +95,13 @@ class FaultPlan:
     letter_rate: float = 0.0
     """Operators that redrive or drop some dead letters."""
 
+    schedule_share: float = 0.0
+    """Publishers whose events are to be published later."""
+    schedule_s_max: float = 2.0
+    """How much later."""
+    cancel_rate: float = 0.0
+    """Operators that cancel some scheduled events."""
+
     # the network
     delay_s_min: float = 0.001
     delay_s_max: float = 0.02
@@ -179,6 +186,7 @@ class FaultPlan:
             **draw.newest_fields(),
             **draw.gaps(),
             **draw.deaths(),
+            **draw.schedules(),
             **draw.queues(),
         )
 
@@ -318,6 +326,14 @@ class PlanDraw:
         limit, every = self._rng.choice((0, 1, 3, 5)), self._rng.choice((0, 0, 0, 0, 0, 0, 7, 20))
         return {"crash_attempts_max": limit, "lethal_every": every if limit else 0}
 
+    def schedules(self) -> dict[str, Any]:
+        """The fields about scheduled events, which were added after those."""
+        return {
+            "schedule_share": self._some(0.2, 0.2, 1.0),
+            "schedule_s_max": self._rng.choice((0.2, 2.0)),
+            "cancel_rate": self._some(0.5, 0.5, 3.0),
+        }
+
     def queues(self) -> dict[str, Any]:
         """The fields about programs that share a queue, and about searches, which were added last."""
         rng = self._rng
@@ -331,7 +347,9 @@ class PlanDraw:
 
 QUEUE_FIELDS: Final = tuple(PlanDraw(0).queues())
 """Set these to their defaults to replay the plan of a seed from before programs shared queues…"""
-DEATH_FIELDS: Final = (*PlanDraw(0).deaths(), *QUEUE_FIELDS)
+SCHEDULE_FIELDS: Final = (*PlanDraw(0).schedules(), *QUEUE_FIELDS)
+"""…these to replay the plan of one from before events were scheduled…"""
+DEATH_FIELDS: Final = (*PlanDraw(0).deaths(), *SCHEDULE_FIELDS)
 """…these to replay the plan of one from before processes died of events…"""
 GAP_FIELDS: Final = (*PlanDraw(0).gaps(), *DEATH_FIELDS)
 """…these to replay the plan of one from before gaps were simulated…"""

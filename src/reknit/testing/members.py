@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 from reknit.batch import Batch
-from reknit.fields import QueueOrder
 from reknit.ledger import QUEUES, Series
 from reknit.outcome import Outcome
 from reknit.protocol.queues.members import Member
@@ -14,6 +13,7 @@ from reknit.protocol.queues.shared_queue import SharedQueue, key_of
 from reknit.protocol.subscribe.inputs import LossReport
 from reknit.protocol.subscribe.shared_subscriber import SharedSubscriber
 from reknit.protocol.subscribe.subscriber import Subscriber
+from reknit.queue_order import QueueOrder
 from reknit.seqset import SeqSet
 from reknit.testing.checks.deliveries import ended_events_stay_away, no_event_comes_twice
 from reknit.testing.checks.rest import members_forget
