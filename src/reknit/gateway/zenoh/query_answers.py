@@ -72,9 +72,10 @@ class QueryAnswers:
             self._publishers.put_again(self._on_loop(self._history.read(part, since_us)))
 
     def _reply(self, query: zenoh.Query) -> None:
-        found = self._history.select(str(query.key_expr), str(query.parameters), environment.time_us())
-        for batch in self._on_loop(found):
-            self._reply_batch(query, batch)
+        parameters, now_us = str(query.parameters), environment.time_us()
+        for topic in self._on_loop(self._history.topics(str(query.key_expr))):
+            for batch in self._on_loop(self._history.select(topic, parameters, now_us)):
+                self._reply_batch(query, batch)
 
     def _reply_batch(self, query: zenoh.Query, batch: Batch) -> None:
         for seq, (payload, is_delete, _, options) in enumerate(puts_of(batch), batch.first):

@@ -7,12 +7,28 @@ import threading
 from contextlib import suppress
 from typing import Final
 
+from reknit import environment
 from reknit.gateway.zenoh.samples import LastNumber, ZenohSample, merge
 
 PENDING_MAX: Final = 100_000
 """How many samples may wait. Past it, Zenoh waits or drops samples, as their publishers chose."""
 
+HOLD_S_MAX: Final = 15.0
+"""How long samples of a key are held for its history, so that publishers that do not answer hold up nobody for long."""
+
 Taken = ZenohSample | LastNumber
+
+
+class _Hold:
+    """The samples of a key whose history is being fetched."""
+
+    __slots__ = ("fetches", "samples", "since")
+
+    def __init__(self) -> None:
+        self.samples: list[ZenohSample] = []
+        self.fetches = 0
+        """How many publishers' histories of the key are being fetched."""
+        self.since = environment.monotonic()
 
 
 class SampleQueue:
@@ -25,10 +41,10 @@ class SampleQueue:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Condition()
         self._pending: list[Taken] = []
-        self._held: dict[str, list[ZenohSample]] = {}
-        """Samples of keys whose history is being fetched."""
-        self._fetches: dict[str, int] = {}
-        """How many publishers' histories of a key are being fetched."""
+        self._holds: dict[str, _Hold] = {}
+        """By key."""
+        self._held = 0
+        """How many samples are held."""
         self._has_samples = asyncio.Event()
         self._is_closed = False
 
@@ -37,17 +53,29 @@ class SampleQueue:
     def put(self, sample: ZenohSample) -> None:
         """Queue a sample. Blocks while too many wait."""
         with self._lock:
-            while len(self._held.get(sample.key, ())) >= PENDING_MAX and not self._is_closed:
-                self._lock.wait(1.0)
-            if sample.key in self._held:
-                self._held[sample.key].append(sample)
+            hold = self._holds.get(sample.key)
+            if hold is not None and self._may_hold(hold):
+                hold.samples.append(sample)
+                self._held += 1
                 return
-        self.add([sample])
+            before = self._release(sample.key)
+        self.add([*before, sample])
+
+    def _may_hold(self, hold: _Hold) -> bool:
+        return self._held < PENDING_MAX and environment.monotonic() - hold.since < HOLD_S_MAX
+
+    def _release(self, key: str) -> list[ZenohSample]:
+        """The samples of a key that were held, which are held no longer."""
+        hold = self._holds.pop(key, None)
+        if hold is None:
+            return []
+        self._held -= len(hold.samples)
+        return merge(hold.samples)
 
     def told(self, number: LastNumber) -> None:
         """Queue a heartbeat behind the samples before it. While history is being fetched there is no need for it."""
         with self._lock:
-            if number.key in self._held or len(self._pending) >= PENDING_MAX:
+            if number.key in self._holds or len(self._pending) >= PENDING_MAX:
                 return
         self.add([number])
 
@@ -67,17 +95,17 @@ class SampleQueue:
     def begin_history(self, key: str) -> None:
         """Hold new samples of a key until its history is there."""
         with self._lock:
-            self._held.setdefault(key, [])
-            self._fetches[key] = self._fetches.get(key, 0) + 1
+            self._holds.setdefault(key, _Hold()).fetches += 1
 
     def end_history(self, key: str, samples: list[ZenohSample]) -> None:
-        """Queue the history of a key, then the samples that were held."""
+        """Queue the history of a key, then the samples that were held. If it took too long, they were queued before."""
         with self._lock:
-            self._held[key] = samples + self._held[key]
-            self._fetches[key] -= 1
-            ready = merge(self._held.pop(key)) if not self._fetches[key] else []
-            self._lock.notify_all()
-        self.add(ready)
+            hold = self._holds.get(key)
+            if hold is not None:
+                hold.samples, hold.fetches = samples + hold.samples, hold.fetches - 1
+                self._held += len(samples)
+                samples = [] if hold.fetches else self._release(key)
+        self.add(samples)
 
     # -- on the event loop
 
