@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from reknit.environment import Environment  # noqa: E402
 from reknit.frame import FRAME_BYTES_MAX  # noqa: E402
 from reknit.gateway.zenoh import neighbours, sample_queue  # noqa: E402
 from reknit.gateway.zenoh.admission import SampleAdmission  # noqa: E402
+from reknit.gateway.zenoh.attributes import unpack_headers  # noqa: E402
 from reknit.gateway.zenoh.entities import EntityIds  # noqa: E402
 from reknit.gateway.zenoh.keys import selected, wanted  # noqa: E402
 from reknit.gateway.zenoh.neighbours import ZenohNeighbours  # noqa: E402
@@ -163,6 +165,30 @@ def test_long_headers_count_as_a_part_of_a_batch() -> None:
     assert all(batch.head.length < FRAME_BYTES_MAX for batch in batches)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x01",
+        b"\x01\x01a",
+        b"\x01\x01\xff\x00",
+        b"\x00x",
+        b"\xff" * 20,
+        b"\x01" + b"\xff" * 4 + b"\x7f",
+    ],
+)
+def test_attachments_that_are_no_maps_are_left_as_they_are(data: bytes) -> None:
+    """Zenoh's own reader asked for as much memory as the last one says, and the node ended."""
+    headers = {"zenoh-attachment": base64.b64encode(data).decode()}
+    assert unpack_headers(headers) == headers
+
+
+@pytest.mark.parametrize("headers", [{}, {"a": "b"}, {"é": "x" * 70_000, "": ""}])
+def test_headers_are_read_as_zenoh_writes_them(headers: dict[str, str]) -> None:
+    packed = zenoh.ext.z_serialize(headers).to_bytes()
+    assert unpack_headers({"zenoh-attachment": base64.b64encode(packed).decode()}) == headers
+
+
 def test_tokens_of_gateways_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Token:
         kind = zenoh.SampleKind.PUT
@@ -193,7 +219,7 @@ class Clock(Environment):
 
 
 def sample(sn: int) -> ZenohSample:
-    return ZenohSample(KEY, b"", 1, Origin("c0ffee", 7), sn)
+    return ZenohSample(KEY, bytes(10), 1, Origin("c0ffee", 7), sn)
 
 
 def numbers(taken: list[Taken]) -> list[int]:
@@ -236,8 +262,9 @@ def test_a_history_that_comes_in_time_precedes_what_was_held() -> None:
     asyncio.run(test())
 
 
-def test_held_samples_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_queue, "PENDING_MAX", 3)
+@pytest.mark.parametrize(("limit", "value"), [("PENDING_MAX", 3), ("PENDING_BYTES_MAX", 30)])
+def test_held_samples_are_limited(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_queue, limit, value)
 
     async def test() -> None:
         queue = SampleQueue()

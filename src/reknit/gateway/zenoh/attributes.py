@@ -24,6 +24,7 @@ import zenoh
 from reknit import environment
 from reknit.batch import Batch
 from reknit.gateway.zenoh.samples import Origin, ZenohSample
+from reknit.gateway.zenoh.serialized_map import read_map
 
 KIND: Final = "zenoh-kind"
 ENCODING: Final = "zenoh-encoding"
@@ -86,8 +87,8 @@ def unpack_headers(headers: Mapping[str, str]) -> Headers:
     if packed is None:
         return found
     try:
-        inner = zenoh.ext.z_deserialize(dict[str, str], zenoh.ZBytes(base64.b64decode(packed)))
-    except (zenoh.ext.ZDeserializeError, ValueError):
+        inner = read_map(base64.b64decode(packed))
+    except ValueError:
         return dict(headers)
     return {**inner, **found}
 

@@ -20,6 +20,10 @@ from reknit.trust.rules import ANONYMOUS
 
 PAGE: Final = 2_000
 """How many events are read at once."""
+PAGE_BYTES: Final = 1 << 20
+"""The same in bytes, apart from the last batch."""
+ANSWER_BYTES_MAX: Final = 16 << 20
+"""How long the answer for a topic is, apart from its last batch. The oldest events are left out."""
 SLICE_SERIES: Final = 2_000
 """After so many series the event loop does its other work."""
 SLICE_FOUND: Final = 100
@@ -64,10 +68,12 @@ class ZenohHistory:
             yield series, start, min(start + PAGE, stop)
             start += PAGE
 
-    async def read(self, part: Part, since_us: int = 0) -> list[Batch]:
-        """The events of a part, from a time on."""
+    async def read(self, part: Part, since_us: int = 0) -> tuple[list[Batch], Part | None]:
+        """The events of a part, from a time on, as many as fit; and what is left of the part."""
         series, start, stop = part
-        return [newer for one in self._node.find(*series, start, stop) if (newer := _since(one, since_us))]
+        found = self._node.find(*series, start, stop, PAGE_BYTES)
+        rest = (series, found[-1].stop, stop) if found and found[-1].stop < stop else None
+        return [newer for one in found if (newer := _since(one, since_us))], rest
 
     async def topics(self, pattern: str) -> list[str]:
         """The topics with events that match, which a Zenoh network may read."""
@@ -83,11 +89,13 @@ class ZenohHistory:
         held: list[Batch] = []
         for number, (source, last) in enumerate(list(self._node.journal.sources(topic).items()), 1):
             start, stop = bounds or (1, last + 1)
-            start, stop = max(start, stop - newest, 1), min(stop, last + 1)
-            held += await self.read(((topic, source), start, stop), since_us)
-            if number % SLICE_FOUND == 0:
-                held = _newest(held, newest)
-                await asyncio.sleep(0)
+            part: Part | None = ((topic, source), max(start, stop - newest, 1), min(stop, last + 1))
+            while part is not None:
+                found, part = await self.read(part, since_us)
+                held += found
+                if part is not None or number % SLICE_FOUND == 0:
+                    held = _newest(held, newest)
+                    await asyncio.sleep(0)
         return _newest(held, newest)
 
     def _series(self, pattern: str) -> Iterator[tuple[Series, int]]:
@@ -120,9 +128,11 @@ def _newest(batches: list[Batch], count: int) -> list[Batch]:
     """The newest events of several sources of a topic, oldest first."""
     ordered = sorted(batches, key=lambda batch: batch.head.time_us, reverse=True)
     found: list[Batch] = []
+    room = ANSWER_BYTES_MAX
     for batch in ordered:
-        if count <= 0:
+        if count <= 0 or room <= 0:
             break
+        room -= batch.head.length
         found.append(batch.cut(max(batch.first, batch.stop - count), batch.stop))
         count -= batch.count
     return found[::-1]

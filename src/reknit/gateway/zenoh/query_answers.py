@@ -13,7 +13,7 @@ import zenoh
 from reknit import environment
 from reknit.batch import Batch
 from reknit.gateway.zenoh.attributes import SEQ, SOURCE, puts_of
-from reknit.gateway.zenoh.history import ZenohHistory
+from reknit.gateway.zenoh.history import Part, ZenohHistory
 from reknit.gateway.zenoh.keys import wanted
 from reknit.gateway.zenoh.publishers import ZenohPublishers
 from reknit.gateway.zenoh.session import QUERY_S, ZenohSession
@@ -68,8 +68,11 @@ class QueryAnswers:
         if asked is None:
             return
         since_us = environment.time_us() - int(asked.age_s * 1e6) if asked.age_s else 0
-        for part in self._on_loop(self._history.parts(asked)):
-            self._publishers.put_again(self._on_loop(self._history.read(part, since_us)))
+        for one in self._on_loop(self._history.parts(asked)):
+            part: Part | None = one
+            while part is not None:
+                found, part = self._on_loop(self._history.read(part, since_us))
+                self._publishers.put_again(found)
 
     def _reply(self, query: zenoh.Query) -> None:
         parameters, now_us = str(query.parameters), environment.time_us()

@@ -12,6 +12,8 @@ from reknit.gateway.zenoh.samples import LastNumber, ZenohSample, merge
 
 PENDING_MAX: Final = 100_000
 """How many samples may wait. Past it, Zenoh waits or drops samples, as their publishers chose."""
+PENDING_BYTES_MAX: Final = 64 << 20
+"""The same in bytes, apart from the last one; and as much again may be held."""
 
 HOLD_S_MAX: Final = 15.0
 """How long samples of a key are held for its history, so that publishers that do not answer hold up nobody for long."""
@@ -45,6 +47,7 @@ class SampleQueue:
         """By key."""
         self._held = 0
         """How many samples are held."""
+        self._held_bytes = self._pending_bytes = 0
         self._has_samples = asyncio.Event()
         self._is_closed = False
 
@@ -57,12 +60,14 @@ class SampleQueue:
             if hold is not None and self._may_hold(hold):
                 hold.samples.append(sample)
                 self._held += 1
+                self._held_bytes += sample.size
                 return
             before = self._release(sample.key)
         self.add([*before, sample])
 
     def _may_hold(self, hold: _Hold) -> bool:
-        return self._held < PENDING_MAX and environment.monotonic() - hold.since < HOLD_S_MAX
+        is_room = self._held < PENDING_MAX and self._held_bytes < PENDING_BYTES_MAX
+        return is_room and environment.monotonic() - hold.since < HOLD_S_MAX
 
     def _release(self, key: str) -> list[ZenohSample]:
         """The samples of a key that were held, which are held no longer."""
@@ -70,27 +75,33 @@ class SampleQueue:
         if hold is None:
             return []
         self._held -= len(hold.samples)
+        self._held_bytes -= sum(one.size for one in hold.samples)
         return merge(hold.samples)
 
     def told(self, number: LastNumber) -> None:
         """Queue a heartbeat behind the samples before it. While history is being fetched there is no need for it."""
         with self._lock:
-            if number.key in self._holds or len(self._pending) >= PENDING_MAX:
+            if number.key in self._holds or self._is_full:
                 return
         self.add([number])
 
     def add(self, samples: list[ZenohSample] | list[LastNumber]) -> None:
         """Queue samples, in order. Blocks while too many wait."""
         with self._lock:
-            while len(self._pending) >= PENDING_MAX and not self._is_closed:
+            while self._is_full and not self._is_closed:
                 self._lock.wait(1.0)
             if self._is_closed:
                 return
             was_empty = not self._pending
             self._pending += samples
+            self._pending_bytes += sum(one.size for one in samples if isinstance(one, ZenohSample))
         if was_empty and samples:
             with suppress(RuntimeError):  # the event loop is closed
                 self._loop.call_soon_threadsafe(self._has_samples.set)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._pending) >= PENDING_MAX or self._pending_bytes >= PENDING_BYTES_MAX
 
     def begin_history(self, key: str) -> None:
         """Hold new samples of a key until its history is there."""
@@ -104,6 +115,7 @@ class SampleQueue:
             if hold is not None:
                 hold.samples, hold.fetches = samples + hold.samples, hold.fetches - 1
                 self._held += len(samples)
+                self._held_bytes += sum(one.size for one in samples)
                 samples = [] if hold.fetches else self._release(key)
         self.add(samples)
 
@@ -114,7 +126,7 @@ class SampleQueue:
         await self._has_samples.wait()
         self._has_samples.clear()
         with self._lock:
-            taken, self._pending = self._pending, []
+            taken, self._pending, self._pending_bytes = self._pending, [], 0
             self._lock.notify_all()
         return taken
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Final
 
+from reknit.testing.fuzz.targets.admin import AdminTarget
 from reknit.testing.fuzz.targets.configuration import ConfigTarget
 from reknit.testing.fuzz.targets.console import ConsoleTarget
 from reknit.testing.fuzz.targets.datagrams import DatagramTarget
@@ -17,7 +18,8 @@ from reknit.testing.fuzz.targets.tcp import TcpTarget
 from reknit.testing.fuzz.targets.tunnel import TunnelTarget
 
 SHARES: Final = {
-    "tcp": 30,
+    "tcp": 25,
+    "admin": 5,
     "http": 15,
     "console": 5,
     "amqp": 15,
@@ -44,7 +46,7 @@ def local_target(name: str) -> LocalTarget:
 
 def port_target(name: str) -> PortTarget | None:
     """A target whose inputs are for a port of a node; None if this machine can't serve it."""
-    for one in (TcpTarget, HttpTarget, ConsoleTarget, MetricsTarget):
+    for one in (TcpTarget, AdminTarget, HttpTarget, ConsoleTarget, MetricsTarget):
         if name == one.name:
             return one()
     if find_spec(NEEDED[name]) is None:
