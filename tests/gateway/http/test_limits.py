@@ -55,8 +55,9 @@ def test_a_tunnel_that_takes_nothing_is_closed_with_a_reason_and_can_recover(tmp
             node.post("/what/chat", "x" * 20_000)
             count += 1
         assert len(node.http.tunnels) == 0, "it was never closed"
-        # no more was written for it than the buffers of the sockets and of the server could hold
-        places = re.findall(rb"kn_route_checkpoint: (\S+)\n", slow.rest())  # the last event may be cut anywhere
+        # no more was written for it than the buffers of the sockets and of the server could hold; the last event may be
+        # cut anywhere
+        places = re.findall(rb"kn_route_checkpoint: (\S+)\n", slow.rest())
         last, got = places[-1].decode(), len(places) - 1
         assert got < count
     # a client that is slow because its machine is busy is not closed here
