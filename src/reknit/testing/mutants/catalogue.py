@@ -9,6 +9,7 @@ from reknit.testing.mutants import (
     anycast,
     dispatch,
     drivers,
+    groups,
     links,
     node,
     publish,
@@ -30,6 +31,7 @@ MUTANTS: Final = (
     *links.MUTANTS,
     *anycast.MUTANTS,
     *queues.MUTANTS,
+    *groups.MUTANTS,
     *drivers.MUTANTS,
     *trust.MUTANTS,
 )
