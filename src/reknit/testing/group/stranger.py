@@ -9,8 +9,11 @@ from random import Random
 from typing import Final, TypeVar
 
 from reknit.testing.fuzz.targets.datagrams import from_stranger, mutate_datagram
+from reknit.wire.bundle import ENVELOPE
 
 T = TypeVar("T")
+PIECES: Final = 1
+"""The first byte of a datagram's items, if they are pieces."""
 OVERHEARD_MAX: Final = 200
 """How many datagrams it remembers."""
 
@@ -20,7 +23,8 @@ class Stranger:
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._overheard: list[bytes] = []
+        self._overheard: dict[bool, list[bytes]] = {}
+        """By whether they are pieces of events: others are rare, and may do more harm."""
 
     def choice(self, among: list[T]) -> T:
         """One of several."""
@@ -28,17 +32,18 @@ class Stranger:
 
     def overhear(self, datagram: bytes) -> None:
         """Remember a datagram of a member, in place of another one."""
-        if len(self._overheard) < OVERHEARD_MAX:
-            self._overheard.append(datagram)
+        known = self._overheard.setdefault(datagram[ENVELOPE.size] == PIECES, [])
+        if len(known) < OVERHEARD_MAX:
+            known.append(datagram)
         elif self._rng.random() < 0.05:
-            self._overheard[self._rng.randrange(OVERHEARD_MAX)] = datagram
+            known[self._rng.randrange(OVERHEARD_MAX)] = datagram
 
     def datagram(self) -> bytes:
         """One of its own; empty as long as it has heard nothing."""
         rng = self._rng
         if not self._overheard:
             return b""
-        made = rng.choice(self._overheard)
+        made = rng.choice(rng.choice(list(self._overheard.values())))
         for _ in range(rng.choice((0, 1, 1, 2))):
             made = mutate_datagram(rng, made)
         return from_stranger(rng, made)

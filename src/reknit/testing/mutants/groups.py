@@ -47,27 +47,11 @@ MUTANTS: Final = (
         simulation="group",
     ),
     Mutant(
-        name="group-start-after-any-ack",
-        module=SENDER,
-        old="        if seq >= acks[member]:\n            self._starting",
-        new="        if True:\n            self._starting",
-        breaks="an old ack does not show that a joiner knows its start",
-        simulation="group",
-    ),
-    Mutant(
         name="group-tail-is-not-announced",
         module=SENDER,
         old="        self._quiet_at = now + self._quiet_s\n\n    def close",
         new="        self._quiet_at = NEVER\n\n    def close",
         breaks="the last events of a sender are recovered though none follows",
-        simulation="group",
-    ),
-    Mutant(
-        name="group-window-takes-one-too-many",
-        module=WINDOW,
-        old="        for part in new:\n            self._insert(Slot(*part, value, size))",
-        new="        self._insert(Slot(start, stop, value, size))",
-        breaks="an event that came before is not delivered again",
         simulation="group",
     ),
     Mutant(
@@ -81,7 +65,7 @@ MUTANTS: Final = (
     Mutant(
         name="group-gap-is-asked-once",
         module=f"{ROOM}.gap_requests",
-        old="        self.due_at = min([entry[0] for entry in self._cooling], default=now + cool_s)",
+        old="        self.due_at = min(self.due_at, now + cool_s)",
         new="        self.due_at = None",
         breaks="a gap is requested until it is filled",
         simulation="group",
@@ -92,14 +76,6 @@ MUTANTS: Final = (
         old="len(self._reports) == len(self._survivors)",
         new="len(self._reports) >= 1",
         breaks="all survivors of a sender deliver the same events",
-        simulation="group",
-    ),
-    Mutant(
-        name="group-agreement-keeps-old-reports",
-        module=AGREEMENT,
-        old="        if holdings.stamp != self.stamp or member not in self._survivors:",
-        new="        if member not in self._survivors:",
-        breaks="a report in one view decides nothing in another",
         simulation="group",
     ),
     Mutant(
@@ -119,14 +95,6 @@ MUTANTS: Final = (
         simulation="group",
     ),
     Mutant(
-        name="group-view-is-said-once",
-        module=f"{ROOM}.coordination",
-        old="        self._behind = set(view.ids) - {self._me.id}",
-        new="        self._behind = set()",
-        breaks="all members have the same view, whatever datagrams are lost",
-        simulation="group",
-    ),
-    Mutant(
         name="group-silence-is-not-confirmed",
         module=f"{ROOM}.suspicion",
         old="        return {member for member, at in self._since.items() if now - at >= self._settings.confirm_s}",
@@ -140,14 +108,6 @@ MUTANTS: Final = (
         old="(self.view is None or view.key > self.view.key)",
         new="(self.view is None or view.key != self.view.key)",
         breaks="of two views the later one wins",
-        simulation="group",
-    ),
-    Mutant(
-        name="group-stranger-speaks-for-others",
-        module=MEMBERSHIP,
-        old="        if peer not in view and peer != view.coordinator:\n",
-        new="        if False:\n",
-        breaks="a stranger's datagrams change nothing",
         simulation="group",
     ),
     Mutant(
