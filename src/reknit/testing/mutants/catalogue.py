@@ -15,6 +15,7 @@ from reknit.testing.mutants import (
     publish,
     queues,
     recovery,
+    schedule,
     store,
     subscribe,
     trust,
@@ -32,6 +33,7 @@ MUTANTS: Final = (
     *anycast.MUTANTS,
     *queues.MUTANTS,
     *groups.MUTANTS,
+    *schedule.MUTANTS,
     *drivers.MUTANTS,
     *trust.MUTANTS,
 )
