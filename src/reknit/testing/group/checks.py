@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from reknit.testing.group.member import SimMember
-    from reknit.testing.group.simulation import GroupSimulation
+from reknit.testing.group.member import SimMember
+from reknit.testing.group.plan import GroupPlan
 
 
-def check_all(run: GroupSimulation) -> None:
+class GroupRun(Protocol):
+    """A run that has ended, or pauses."""
+
+    plan: GroupPlan
+    nodes: list[SimMember]
+    by_id: dict[bytes, SimMember]
+
+    def survivors(self) -> list[SimMember]:
+        """The members that are there."""
+
+
+def check_all(run: GroupRun) -> None:
     """Check all invariants at the end of a run. Raises AssertionError."""
     there = run.survivors()
     assert there, "nobody is left"
@@ -35,7 +45,7 @@ def check_all(run: GroupSimulation) -> None:
             _check_same(run, one, other, sender)
 
 
-def is_at_rest(run: GroupSimulation) -> bool:
+def is_at_rest(run: GroupRun) -> bool:
     """Whether nobody waits for anything, and all survivors agree on who is there."""
     there = run.survivors()
     ids = {one.id for one in there}
@@ -52,7 +62,7 @@ def _is_member_at_rest(one: SimMember, ids: set[bytes]) -> bool:
     )
 
 
-def _check_rest(run: GroupSimulation, node: SimMember) -> None:
+def _check_rest(run: GroupRun, node: SimMember) -> None:
     """No member waits for anything."""
     assert not node.open_tickets, f"{node.name} has senders that wait for ever"
     assert node.machine.multicast.sender.is_settled, f"{node.name} waits for acks for ever"
@@ -65,7 +75,7 @@ def _check_rest(run: GroupSimulation, node: SimMember) -> None:
 
 
 def _check_sequence(
-    run: GroupSimulation, node: SimMember, source: SimMember, items: list[tuple[int, list[bytes] | None, int]]
+    run: GroupRun, node: SimMember, source: SimMember, items: list[tuple[int, list[bytes] | None, int]]
 ) -> None:
     """Every event is delivered once, in order, as it was sent; a missing one is reported as lost in its place."""
     following = items[0][0]
@@ -77,7 +87,7 @@ def _check_sequence(
             assert payloads == sent, f"{node.name} got other payloads of {source.name} at {first}"
 
 
-def _check_lost(run: GroupSimulation, node: SimMember, source: SimMember) -> None:
+def _check_lost(run: GroupRun, node: SimMember, source: SimMember) -> None:
     """Nothing is lost of a sender that lives and was never apart, except events that it dead-lettered itself."""
     is_together = node.has_had_always(source.id) and source.has_had_always(node.id)
     if source.is_alive and is_together:
@@ -85,7 +95,7 @@ def _check_lost(run: GroupSimulation, node: SimMember, source: SimMember) -> Non
         assert not lost, f"{node.name} lost {lost.ranges()} of {source.name}, which is there"
 
 
-def _check_ends(run: GroupSimulation, there: list[SimMember], source: SimMember) -> None:
+def _check_ends(run: GroupRun, there: list[SimMember], source: SimMember) -> None:
     """All members that received a sender know the same last event, delivered or lost, whatever partitions there were."""
     ends = {n.name: _end(run, n, source) for n in there if _end(run, n, source) is not None}
     assert len(set(ends.values())) <= 1, f"of {source.name} the survivors have {ends}"
@@ -93,7 +103,7 @@ def _check_ends(run: GroupSimulation, there: list[SimMember], source: SimMember)
         assert set(ends.values()) == {len(source.sent)}, f"of {source.name} {ends}, not {len(source.sent)}"
 
 
-def _check_same(run: GroupSimulation, one: SimMember, other: SimMember, source: SimMember) -> None:
+def _check_same(run: GroupRun, one: SimMember, other: SimMember, source: SimMember) -> None:
     """Members with the same views, or never apart, deliver the same, from the join of the later one on."""
     if not _is_same_history(one, other) and not _were_always_together(one, other, source):
         return
@@ -130,7 +140,7 @@ def _were_always_together(one: SimMember, other: SimMember, source: SimMember) -
     return all(source.id in view for view in views)
 
 
-def _end(run: GroupSimulation, node: SimMember, source: SimMember) -> int | None:
+def _end(run: GroupRun, node: SimMember, source: SimMember) -> int | None:
     """The last event that a survivor has of a source that gave it a start."""
     multicast = node.machine.multicast
     if source is node:
