@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_a_run_is_never_longer_than_a_datagram_may_be() -> None:
         ({"group": "203.0.113.9:7475"}, "setting group.address .* 203.0.113.9:7475: "),
     ],
 )
-def test_an_address_that_can_not_be_used_names_its_setting(options: dict[str, str], text: str) -> None:
+def test_an_address_that_can_not_be_used_names_its_setting(options: dict[str, Any], text: str) -> None:
     async def main() -> None:
         transport = UdpTransport(UdpConfig(**options))
         try:
