@@ -187,7 +187,8 @@ class Simulation:
         node = self._moods.choice(self.nodes)
         what, limit = self._moods.choice(("redrive", "drop")), self._moods.choice((1, 5, 1000))
         if node.is_up:
-            node.order(what, limit=limit)
+            to = "subscriber" if limit == 5 else "all"
+            node.order(what, limit=limit, to=to)
 
     def _supersede(self) -> None:
         """A second program starts under the name of a lasting publisher that runs, and is connected."""
