@@ -39,6 +39,8 @@ RULE: Final = '[[topics]]\npattern = "orders/**"\ndistribution = "balanced"\n'
 QUEUE: Final = "work"
 PAYLOAD: Final = b"x" * 100
 CALL_EVENTS: Final = 500
+AHEAD_CALLS: Final = 8
+"""How many calls the publisher has under way, or Redis and RabbitMQ as many events of."""
 READ_EVENTS: Final = 500
 BURST: Final = 1_000
 GOAL_CV, GOAL_TIMES = 0.10, 10
@@ -84,8 +86,10 @@ async def publish(url: str, kind: str, events: int) -> float:
         before = await accepted(session, kind)
         began = time.perf_counter()
         publisher = session.publisher(TOPIC[kind])
-        for _ in range(events // CALL_EVENTS):
-            await publisher.publish_many([PAYLOAD] * CALL_EVENTS)
+        for _ in range(events // CALL_EVENTS // AHEAD_CALLS):
+            await asyncio.gather(
+                *(publisher.publish_many([PAYLOAD] * CALL_EVENTS) for _ in range(AHEAD_CALLS))
+            )
         await until_accepted(session, kind, before + events)
         return events / (time.perf_counter() - began)
 
@@ -140,9 +144,9 @@ def redis_publish(port: int, events: int) -> float:
     client = redis.Redis(host="127.0.0.1", port=port)
     group = _group(client)
     before, began = group["entries-read"] - group["pending"], time.perf_counter()
-    for _ in range(events // CALL_EVENTS):
+    for _ in range(events // CALL_EVENTS // AHEAD_CALLS):
         pipeline = client.pipeline(transaction=False)
-        for _ in range(CALL_EVENTS):
+        for _ in range(CALL_EVENTS * AHEAD_CALLS):
             pipeline.xadd(STREAM, {b"e": PAYLOAD})
         pipeline.execute()
     deadline = time.monotonic() + WAIT_S
@@ -246,7 +250,7 @@ def measure_rabbitmq(events: int) -> dict[str, Any]:
         for kind in rabbitmq.KINDS:
             for count in (2, 8):
                 with workers(count, url, kind):
-                    rate = uvloop.run(rabbitmq.publish(url, kind, PAYLOAD, events, CALL_EVENTS))
+                    rate = uvloop.run(rabbitmq.publish(url, kind, PAYLOAD, events, CALL_EVENTS * AHEAD_CALLS))
                 figures[f"rabbitmq_{kind}_{count}_workers_per_s"] = round(rate)
     return figures
 
@@ -265,6 +269,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100_000, help="how many events the rate is of")
     parser.add_argument("--work", nargs=3, metavar=("PLACE", "KIND", "NAME"), help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.events -= args.events % (CALL_EVENTS * AHEAD_CALLS * RABBIT_PART)
     if args.work:
         place, kind, name = args.work
         if kind == "redis":
