@@ -47,6 +47,7 @@ EXPORTS = [
     "RemoteError",
     "Reply",
     "RequestFailed",
+    "ScheduledEvent",
     "Service",
     "Session",
     "Subscription",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reknit.client.group.group import Group
     from reknit.client.publish.outcomes import OutcomePublisher
     from reknit.client.publish.publisher import Publisher
+    from reknit.client.publish.scheduling import ScheduledEvent
     from reknit.client.publish.typed_publisher import TypedPublisher
     from reknit.client.rpc.requests import Reply
     from reknit.client.rpc.service import Service
@@ -101,6 +102,7 @@ __all__ = [
     "RemoteError",
     "Reply",
     "RequestFailed",
+    "ScheduledEvent",
     "Service",
     "Session",
     "Subscription",
@@ -159,6 +161,7 @@ _HOMES = {
     "RemoteError": "reknit.errors",
     "Reply": "reknit.client.rpc.requests",
     "RequestFailed": "reknit.errors",
+    "ScheduledEvent": "reknit.client.publish.scheduling",
     "Service": "reknit.client.rpc.service",
     "Session": "reknit.client.session",
     "Subscription": "reknit.client.subscribe.subscription",

@@ -88,6 +88,13 @@ class FaultPlan:
     letter_rate: float = 0.0
     """Operators that redrive or drop some dead letters."""
 
+    schedule_share: float = 0.0
+    """Publishers whose events are to be published later."""
+    schedule_s_max: float = 2.0
+    """How much later."""
+    cancel_rate: float = 0.0
+    """Operators that cancel some scheduled events."""
+
     # the network
     delay_s_min: float = 0.001
     delay_s_max: float = 0.02
@@ -172,6 +179,7 @@ class FaultPlan:
             **draw.newest_fields(),
             **draw.gaps(),
             **draw.deaths(),
+            **draw.schedules(),
         )
 
     def attempts_max_of(self, topic: str) -> int:
@@ -309,9 +317,19 @@ class PlanDraw:
         limit, every = self._rng.choice((0, 1, 3, 5)), self._rng.choice((0, 0, 0, 0, 0, 0, 7, 20))
         return {"crash_attempts_max": limit, "lethal_every": every if limit else 0}
 
+    def schedules(self) -> dict[str, Any]:
+        """The fields about scheduled events, which were added after those."""
+        return {
+            "schedule_share": self._some(0.2, 0.2, 1.0),
+            "schedule_s_max": self._rng.choice((0.2, 2.0)),
+            "cancel_rate": self._some(0.5, 0.5, 3.0),
+        }
 
-DEATH_FIELDS: Final = tuple(PlanDraw(0).deaths())
-"""Set these to their defaults to replay the plan of a seed from before processes died of events…"""
+
+SCHEDULE_FIELDS: Final = tuple(PlanDraw(0).schedules())
+"""Set these to their defaults to replay the plan of a seed from before events were scheduled…"""
+DEATH_FIELDS: Final = (*PlanDraw(0).deaths(), *SCHEDULE_FIELDS)
+"""…these to replay the plan of one from before processes died of events…"""
 GAP_FIELDS: Final = (*PlanDraw(0).gaps(), *DEATH_FIELDS)
 """…these to replay the plan of one from before gaps were simulated…"""
 NEWEST_FIELDS: Final = (*PlanDraw(0).newest_fields(), *GAP_FIELDS)

@@ -148,7 +148,11 @@ class SimNode:
     def is_busy(self) -> bool:
         """Whether something waits for the disk, or for delivery or redelivery."""
         queues = self.core.dispatch.queues.values()
-        return self._is_committing or not all(queue.is_idle for queue in queues)
+        return (
+            self._is_committing
+            or bool(len(self.core.scheduling.schedule))
+            or not all(queue.is_idle for queue in queues)
+        )
 
     def pause(self, pattern: str) -> None:
         """Pause topics."""
@@ -230,8 +234,8 @@ class SimNode:
         """Collect the messages of one turn, and send them together, as on a real connection."""
         if peer == OPERATOR:
             for item in Decoder().feed(b"".join(buffers)):
-                if isinstance(item, Answer):
-                    self._orders.pop(item.id, None)
+                if isinstance(item, Answer) and self._orders.pop(item.id, None) == "cancel":
+                    self._world.witness.scheduled.cancelled(self.name, item.body["ids"])
         elif isinstance(peer, int) and peer in self._peers:
             self._out.setdefault(peer, []).extend(buffers)
 
@@ -259,6 +263,7 @@ class SimNode:
     def _trim(self) -> None:
         start = self.journal.start
         self._world.witness.letters.read(self)
+        self._world.witness.scheduled.read(self)
         self._world.archive.fill(self.journal)
         if self._world.clock.now > self._up_at + EXPIRY_S_MAX:
             self._world.witness.check_expiry(self)

@@ -22,7 +22,7 @@ from reknit.testing.publishers import PublisherProgram
 from reknit.testing.shrink import replay_settings
 from reknit.testing.subscribers import LEAVE_S, SubscriberProgram
 from reknit.testing.world import Parts, World
-from reknit.topic import Pattern
+from reknit.topic import Pattern, target_of
 
 __all__ = ["Parts", "Simulation", "Verdict", "run"]
 
@@ -71,6 +71,7 @@ class Simulation:
         self._tell = world.tell
         self._faults = world.rng("faults")
         self._moods = world.rng("moods")
+        self._cancels = world.rng("cancels")
         self.nodes = [SimNode(f"n{i}", world, world.rng(f"node {i}")) for i in range(plan.nodes)]
         self.witness.watch(self.nodes)
         self.publishers: list[PublisherProgram] = []
@@ -142,6 +143,7 @@ class Simulation:
         self._repeat(plan.pause_rate, self._pause)
         self._repeat(plan.supersede_rate, self._supersede)
         self._repeat(plan.letter_rate, self._handle_letters)
+        self._repeat(plan.cancel_rate, self._cancel)
         self._repeat(plan.publisher_crash_rate, lambda: self._crash_program(self.publishers))
         self._repeat(plan.subscriber_crash_rate, lambda: self._crash_program(self.subscribers))
 
@@ -190,6 +192,15 @@ class Simulation:
             to = "subscriber" if limit == 5 else "all"
             node.order(what, limit=limit, to=to)
 
+    def _cancel(self) -> None:
+        """An operator cancels some scheduled events."""
+        node = self._cancels.choice(self.nodes)
+        if node.is_up:
+            rows = node.core.scheduling.page({})["events"]
+            ids = [row["id"] for row in rows if self._cancels.random() < 0.3]
+            self.witness.scheduled.cancelling(node.name, ids)
+            node.order("cancel", pattern="**", ids=ids)
+
     def _supersede(self) -> None:
         """A second program starts under the name of a lasting publisher that runs, and is connected."""
         running = [
@@ -200,7 +211,8 @@ class Simulation:
         old = self._moods.choice(running)
         name = f"{old.source}+{len(self.publishers)}"
         rng = self._world.rng(name)
-        new = PublisherProgram(name, old.node, self._world, rng, old.topic, True, old.source)
+        topic = target_of(old.topic)
+        new = PublisherProgram(name, old.node, self._world, rng, topic, True, old.source)
         self._tell("all", name, "takes over from", old.name)
         self.publishers.append(new)
         old.supersede()

@@ -19,8 +19,8 @@ MUTANTS: Final = (
     Mutant(
         name="dead-letter-floor-forgotten",
         module=RETENTION,
-        old="min(floors if letters is None else [*floors, letters])",
-        new="min(floors)",
+        old="(self._dead_letters.floor(), self._scheduling.floor())",
+        new="(self._scheduling.floor(),)",
         breaks="dead letters that nobody handled survive retention",
     ),
     Mutant(
