@@ -49,7 +49,6 @@ CASES: Final[dict[str, list[Case]]] = {
         (["--interval", "7"], setting("interval_s", 7.0)),
         (["--events"], setting("events", True)),
         (["--no-events"], setting("events", False)),
-        (["--format", "delta"], setting("format", "delta")),
         (["--archive", "x", "--archive", "y"], setting("archives", ("x", "y"))),
         (["--allow-missing"], setting("allow_missing", True)),
         (["--dead-letter-topic", "my/dead"], setting("dead_letter_topics", ("my/dead",))),

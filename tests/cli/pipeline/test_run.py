@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from reknit.cli.main import app
 from reknit.cli.pipeline import pipeline_run
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineFailed
 from tests.spark.running_node import RunningNode
 from tests.tokens import write_tokens

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from reknit.cli.output import fail, print_json, size
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.maintenance import MaintenanceReport, compact, expire
 from reknit.spark.lake.tables import TABLE_OF
 
@@ -41,7 +41,7 @@ def _print_report(done: MaintenanceReport, as_json: bool) -> None:
         print_json(done)
         return
     typer.echo(
-        f"{done.files_before:,} files became {done.files_after:,}, {done.commits_folded:,} commits were folded, "
+        f"{done.files_before:,} files became {done.files_after:,}, {done.runs_pruned:,} rows of runs were pruned, "
         f"{done.files_expired:,} files ({done.rows_expired:,} rows) expired, "
         f"{done.files_deleted:,} deleted ({size(done.bytes_deleted)})"
     )

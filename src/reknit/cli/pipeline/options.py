@@ -63,12 +63,6 @@ class RunOptions(NamedTuple):
     events: Annotated[
         bool, typer.Option("--events/--no-events", help="Also write table `events`, with one row per event.")
     ] = True
-    table_format: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="FORMAT", help="Format of table `events`: parquet, delta or iceberg."
-        ),
-    ] = "parquet"
     archive: Annotated[
         list[str],
         typer.Option(

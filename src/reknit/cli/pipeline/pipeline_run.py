@@ -15,7 +15,7 @@ from reknit.cli.output import INTERRUPTED, print_json, say
 from reknit.cli.pipeline.options import RunOptions, SparkOptions
 from reknit.cli.pipeline.spark_session import access, spark_session
 from reknit.cli.running import WAIT_S, node_url
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.pipeline.nodes import is_up_to_date
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineFailed, PipelineSettings
 from reknit.spark.pipeline.progress import Figures, ProgressScreen
@@ -87,7 +87,6 @@ def _settings(options: RunOptions) -> PipelineSettings:
         grace_s=options.grace,
         interval_s=options.interval,
         events=options.events,
-        format=options.table_format,
         dead_letter_topics=tuple(options.dead_letter_topic),
         allow_missing=options.allow_missing,
         fail_on_data_loss=options.data_loss == "fail",

@@ -14,7 +14,7 @@ from reknit.cli.output import fail
 from reknit.cli.pipeline.options import SparkOptions
 from reknit.config import load
 from reknit.errors import ReknitError
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.runtime.session import build_session
 from reknit.transport.tls import TlsFiles, client_files
 from reknit.trust.own_token import own_token

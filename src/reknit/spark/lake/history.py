@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 
 from reknit.batch import Batch
 from reknit.seqset import SeqSet
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.tables import topic_key
 
 __all__ = ["Archive"]

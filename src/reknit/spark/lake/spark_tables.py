@@ -1,4 +1,4 @@
-"""Reads and writes a lake's tables with Spark.
+"""Reads and writes a lake's tables with Spark: it gets the list of their files, and needs no package of its own.
 
 The tasks of a `Transaction` write durable files under names that no commit has yet (see `task_files`); then it commits
 them all at once. Readers see nothing before the commit; a crash leaves only files that no commit names.
@@ -16,25 +16,20 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reknit.errors import LocalError
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile, sync_folder
+from reknit.spark.lake.commits import Commit, LakeFile
+from reknit.spark.lake.durable_files import sync_folder
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.tables import TABLE_OF, TABLES
 from reknit.spark.lake.task_files import RESULTS, TaskFiles, lake_file
 
 __all__ = [
     "Transaction",
-    "check_format",
     "clear_unfinished",
     "commit_of_row",
     "read",
     "read_files",
 ]
 
-FORMATS: Final = ("parquet", "delta", "iceberg")
-_PACKAGES: Final = {
-    "delta": "io.delta:delta-spark_2.13:VERSION",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
-}
 OPEN: Final = "_open"
 """The folder with the names of the transactions that are not committed yet."""
 
@@ -158,19 +153,3 @@ def _folders(root: Path, files: Iterable[LakeFile]) -> Iterator[Path]:
             seen.add(folder)
             yield folder
             folder = folder.parent
-
-
-def check_format(spark: SparkSession, name: str) -> str:
-    """The table format for `events`. Raises `LocalError` if this Spark can't write it."""
-    if name not in FORMATS:
-        raise LocalError(f"{name!r} is not a table format: use {', '.join(FORMATS)}")
-    if name == "parquet":
-        return name
-    try:
-        spark.read.format(name).schema("seq bigint").load("/nowhere").isEmpty()
-    except Exception as error:  # Spark raises many types here
-        if "DATA_SOURCE_NOT_FOUND" in str(error) or "ClassNotFound" in str(error):
-            add = f"add its package, as in --conf spark.jars.packages={_PACKAGES[name]}"
-            do = f"{add} with the version for this Spark ({spark.version}), or leave out --format {name}"
-            raise LocalError(f"this Spark has no table format {name!r}: {do}") from None
-    return name

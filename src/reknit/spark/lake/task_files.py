@@ -6,8 +6,10 @@ that runs again, or a driver that dies, leaves files that no commit names.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -18,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reknit.spark.lake.commit_log import LakeFile, sync_file, sync_folder
+from reknit.spark.lake.commits import LakeFile
+from reknit.spark.lake.durable_files import sync_file, sync_folder
 from reknit.spark.lake.tables import MANY_TOPICS, TABLE_OF, Table, topic_key
 
 __all__ = ["RESULTS", "TaskFiles", "TaskWriter", "lake_file"]
@@ -28,10 +31,12 @@ FLUSH_BYTES: Final = 64 << 20
 FOLDERS_MAX: Final = 16
 """Rows of more topics and days than this share a file per day, sorted by topic."""
 RESULTS: Final = (
-    "table string, path string, rows bigint, bytes bigint, events bigint, day string, topic_key string"
+    "table string, path string, rows bigint, bytes bigint, events bigint, "
+    "day string, topic_key string, stats string"
 )
 _DAY_US: Final = 86_400_000_000
-_NO_DAY: Final = "none"
+_NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The name of the folder that readers take for null."""
 _NOWHERE: Final = -(1 << 26)
 """Stands for the day of a row without a time."""
 _UNIQUE: Final = frozenset({"payload", "data", "headers", "fields", "skip", "lost"})
@@ -69,6 +74,7 @@ def lake_file(row: Any) -> LakeFile:
         row["day"],
         row["topic_key"],
         events=row["events"],
+        stats=row["stats"],
     )
 
 
@@ -150,10 +156,35 @@ class TaskWriter:
                 "rows": rows.num_rows,
                 "bytes": place.stat().st_size,
                 "events": _events(table, rows),
-                "day": day,
+                "day": "" if day == _NO_DAY else day,
                 "topic_key": key,
+                "stats": _stats(rows),
             }
         )
+
+
+def _stats(rows: pa.Table) -> str:
+    """The bounds of the columns that readers ask for, in Delta Lake's JSON: a reader passes over files by them."""
+    named = [name for name in rows.schema.names if _has_bounds(name, rows.schema.field(name).type)]
+    found = {name: pc.min_max(rows[name]).as_py() for name in named}
+    return json.dumps(
+        {
+            "numRecords": rows.num_rows,
+            **{
+                key: {name: _plain(one[end]) for name, one in found.items() if one[end] is not None}
+                for key, end in (("minValues", "min"), ("maxValues", "max"))
+            },
+            "nullCount": {name: rows[name].null_count for name in named},
+        }
+    )
+
+
+def _has_bounds(name: str, type: pa.DataType) -> bool:
+    return name == "topic" or name in _GROWING or pa.types.is_timestamp(type)
+
+
+def _plain(value: Any) -> Any:
+    return f"{value:%Y-%m-%dT%H:%M:%S.%fZ}" if isinstance(value, datetime) else value
 
 
 def _events(table: Table, rows: pa.Table) -> int:

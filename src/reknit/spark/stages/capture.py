@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 
 from reknit.batch_layout import COLUMNS_LEN_AT
 from reknit.spark.lake.columns import add
-from reknit.spark.lake.commit_log import Lake, LakeError
+from reknit.spark.lake.commits import LakeError
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import Transaction
 from reknit.spark.lake.tables import TABLE_OF
 

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from reknit.spark.lake.commit_log import Lake, LakeFile
+from reknit.spark.lake.commits import LakeFile
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.tables import MANY_TOPICS
 from reknit.spark.lake.task_files import RESULTS, TaskFiles, TaskWriter
 from reknit.spark.stages.settle.expand import EVENT_ROW, HEAD, expand_rows

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from reknit.batch import Batch
 from reknit.batch_layout import COLUMNS_LEN_AT
 from reknit.spark.lake.captured_files import EarlierBatches, captured_files, earlier_batches
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile
+from reknit.spark.lake.commits import Commit, LakeFile
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import (
     Transaction,
     commit_of_row,
