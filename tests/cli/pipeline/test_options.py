@@ -92,6 +92,7 @@ CASES: Final[dict[str, list[Case]]] = {
         (["--table", "events", "--table", "late"], lambda done: done[2] == ["events", "late"]),
         (["--keep", "5"], lambda done: done[3] == 5.0),
     ],
+    "migrate": COMMON,
 }
 WORK: Final = {
     "run": (pipeline_run, "run_pipeline"),
@@ -102,6 +103,7 @@ WORK: Final = {
     "redrive": (redrive, "redrive_letters"),
     "compact": (maintenance, "compact_lake"),
     "expire": (maintenance, "expire_days"),
+    "migrate": (maintenance, "migrate_lake"),
 }
 
 

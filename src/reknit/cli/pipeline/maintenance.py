@@ -10,6 +10,7 @@ import typer
 from reknit.cli.output import fail, print_json, size
 from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.maintenance import MaintenanceReport, compact, expire
+from reknit.spark.lake.migrate import migrate
 from reknit.spark.lake.tables import TABLE_OF
 
 
@@ -45,3 +46,15 @@ def _print_report(done: MaintenanceReport, as_json: bool) -> None:
         f"{done.files_expired:,} files ({done.rows_expired:,} rows) expired, "
         f"{done.files_deleted:,} deleted ({size(done.bytes_deleted)})"
     )
+
+
+def migrate_lake(lake: Path, as_json: bool) -> None:
+    """Bring a lake over to this format, and print what was brought over."""
+    done = migrate(lake)
+    if as_json:
+        print_json(done)
+    elif not done.rows:
+        typer.echo(f"{lake} has format {done.was_format} already")
+    else:
+        events = ", ".join(f"{rows:,} rows of {name}" for name, rows in done.rows.items() if rows)
+        typer.echo(f"{lake} had format {done.was_format}: brought over {events or 'no rows'}")

@@ -14,6 +14,7 @@ from reknit.cli.output import fail
 from reknit.cli.pipeline.options import SparkOptions
 from reknit.config import load
 from reknit.errors import ReknitError
+from reknit.spark.lake.commits import LakeError
 from reknit.spark.lake.lake import Lake
 from reknit.spark.runtime.session import build_session
 from reknit.transport.tls import TlsFiles, client_files
@@ -30,6 +31,9 @@ def access() -> tuple[str, TlsFiles]:
 def open_lake(lake: Path, on: SparkOptions) -> Iterator[tuple[SparkSession, Lake]]:
     """A session, and the lake. The lake is opened first, since Spark takes long to start."""
     folder = Lake(lake)
+    # After a crash, what is left of a commit is carried out here, unless a pipeline runs and does it itself.
+    with suppress(LakeError), folder.locked():
+        folder.redo()
     with spark_session(on) as spark:
         yield spark, folder
 

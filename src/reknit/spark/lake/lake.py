@@ -12,11 +12,10 @@ capture commit has the id of its micro-batch, so a micro-batch that runs again a
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 from uuid import uuid4
 
 import msgspec
@@ -25,10 +24,11 @@ from reknit.decoding import UNREADABLE
 from reknit.spark.lake.commits import Commit, LakeError, LakeFile, added_by
 from reknit.spark.lake.delta import DeltaFiles
 from reknit.spark.lake.durable_files import write_file
+from reknit.spark.lake.locks import locked_file
 from reknit.spark.lake.runs import RunTable
 from reknit.spark.lake.tables import FORMAT, RUNS, TABLE_OF, TABLES
 
-__all__ = ["REDRIVEN", "STAGES", "Lake", "LakeLabel", "StageLog"]
+__all__ = ["REDRIVEN", "STAGES", "Lake", "LakeLabel", "StageLog", "create_tables", "read_label"]
 
 REDRIVEN: Final = "redriven"
 """The stage that notes which redrives were published to the end. It has no table."""
@@ -144,24 +144,12 @@ class Lake:
         if name in self._held_locks:
             yield self
             return
-        with self._open_lock(name) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                do = "stop it, or use another lake"
-                raise LakeError(str(self.root), "another process writes this lake", do) from None
+        with locked_file(self.root, name):
             self._held_locks.add(name)
             try:
                 yield self
             finally:
                 self._held_locks.discard(name)
-
-    def _open_lock(self, name: str) -> IO[str]:
-        try:
-            return open(self.root / name, "a+")
-        except OSError as error:
-            do = "use a folder that can be written"
-            raise LakeError(str(self.root), f"can't be written ({error.strerror})", do) from None
 
     # -- files
 
