@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +17,8 @@ import pytest
 from reknit.spark.lake.commits import Commit, LakeError, LakeFile
 from reknit.spark.lake.delta import DeltaFiles
 from reknit.spark.lake.lake import Lake
-from reknit.spark.lake.tables import TABLES
+from reknit.spark.lake.tables import TABLE_OF, TABLES
+from reknit.spark.lake.task_files import TaskFiles
 
 STEPS = 1 + len({"settled", "losses", "coverage", "held"})
 """Commits to Delta tables that one commit of settle makes: table `runs`, and each table that it adds to."""
@@ -122,3 +125,29 @@ def test_second_writer_does_not_add_to_a_table(tmp_path: Path) -> None:
         other.commit(settle(other, 0))
     assert len(content(other)["settled"]) == 1
     assert len(list((lake.root / "runs").rglob("settle-*.parquet"))) == 1
+
+
+def test_full_disk_is_told_in_a_line_and_leaves_the_lake_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    lake.commit(settle(lake, 0))
+    made = settle(lake, 1)
+
+    def full(*args: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    rows = pa.RecordBatch.from_pydict({name: pa.nulls(1) for name in TABLE_OF["redrives"].names})
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "write_table", full)
+        for write in (
+            lambda: lake.commit(made),
+            lambda: list(TaskFiles(str(lake.root), "redrive-0-ab", {"": "redrives"}).write([rows])),
+        ):
+            with pytest.raises(
+                LakeError, match=r"No space left on device\); free some space and run it again"
+            ):
+                write()
+    assert Lake(lake.root).log("settle").has(1) is False
+    lake.commit(made)
+    assert content(lake) == EXPECTED

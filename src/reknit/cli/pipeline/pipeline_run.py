@@ -17,8 +17,9 @@ from reknit.cli.pipeline.spark_session import access, spark_session
 from reknit.cli.running import WAIT_S, node_url
 from reknit.spark.lake.lake import Lake
 from reknit.spark.pipeline.nodes import is_up_to_date
-from reknit.spark.pipeline.pipeline import Pipeline, PipelineFailed, PipelineSettings
+from reknit.spark.pipeline.pipeline import CHECKPOINTS, Pipeline, PipelineFailed, PipelineSettings
 from reknit.spark.pipeline.progress import Figures, ProgressScreen
+from reknit.spark.stages.capture import check_checkpoint
 
 
 def run_pipeline(lake: Path, options: RunOptions, on: SparkOptions, as_json: bool) -> None:
@@ -75,7 +76,10 @@ def _open(lake: Path, settings: PipelineSettings) -> tuple[Lake, dict[str, int]]
             nodes.ask()
         for why in nodes.away.values():
             say(f"{why}; its events stay there until it is back")
-    return Lake.create(lake), nodes.ends
+    opened = Lake.create(lake)
+    for table in ("batches", "outcomes"):
+        check_checkpoint(opened, table, opened.root / CHECKPOINTS / table)
+    return opened, nodes.ends
 
 
 def _settings(options: RunOptions) -> PipelineSettings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Collection
 from pathlib import PurePosixPath
@@ -12,7 +14,7 @@ import msgspec
 from reknit.errors import LocalError
 from reknit.spark.lake.tables import MANY_TOPICS
 
-__all__ = ["FOLDED", "Commit", "LakeError", "LakeFile", "added_by", "commit_of_name"]
+__all__ = ["FOLDED", "Commit", "LakeError", "LakeFile", "added_by", "cannot_write", "commit_of_name"]
 
 FOLDED: Final = -1
 """Stands for the commit of a file that compaction made: its rows came with commits that every stage has processed."""
@@ -32,6 +34,19 @@ class LakeError(LocalError):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.do}"
+
+
+def cannot_write(where: str, error: OSError) -> LakeError:
+    """The error of a lake that can't be written.
+
+    >>> print(cannot_write("./lake", OSError(errno.ENOSPC, "No space left on device")))
+    ./lake: can't be written (No space left on device); free some space and run it again: it resumes where it left off
+    """
+    do = "use a folder that can be written"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        do = "free some space and run it again: it resumes where it left off"
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return LakeError(where, f"can't be written ({why})", do)
 
 
 class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):

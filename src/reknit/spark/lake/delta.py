@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, WriterPropertie
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from reknit.spark.lake.commits import LakeError, LakeFile, added_by, commit_of_name
+from reknit.spark.lake.commits import LakeError, LakeFile, added_by, cannot_write, commit_of_name
 from reknit.spark.lake.durable_files import sync_file, sync_folder
 from reknit.spark.lake.tables import Table
 
@@ -148,6 +148,8 @@ class DeltaFiles:
                 if self.version_of(application) >= id:
                     return False
                 raise
+            except OSError as error:
+                raise cannot_write(str(self._root), error) from None
             self._sync()
         return True
 

@@ -21,7 +21,7 @@ from uuid import uuid4
 import msgspec
 
 from reknit.decoding import UNREADABLE
-from reknit.spark.lake.commits import Commit, LakeError, LakeFile, added_by
+from reknit.spark.lake.commits import Commit, LakeError, LakeFile, added_by, cannot_write
 from reknit.spark.lake.delta import DeltaFiles
 from reknit.spark.lake.durable_files import write_file
 from reknit.spark.lake.locks import locked_file
@@ -97,11 +97,10 @@ class Lake:
         if not (path / "lake.json").exists():
             try:
                 path.mkdir(parents=True, exist_ok=True)
+                create_tables(path.absolute())
+                write_file(path / "lake.json", msgspec.json.encode(LakeLabel(FORMAT, uuid4().hex)))
             except OSError as error:
-                do = "use a folder that can be written"
-                raise LakeError(str(root), f"can't be created ({error.strerror})", do) from None
-            create_tables(path.absolute())
-            write_file(path / "lake.json", msgspec.json.encode(LakeLabel(FORMAT, uuid4().hex)))
+                raise cannot_write(str(root), error) from None
         return cls(path)
 
     def log(self, stage: str) -> StageLog:

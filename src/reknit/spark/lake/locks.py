@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from reknit.spark.lake.commits import LakeError
+from reknit.spark.lake.commits import LakeError, cannot_write
 
 __all__ = ["locked_file"]
 
@@ -29,5 +29,4 @@ def _open(root: Path, name: str) -> IO[str]:
     try:
         return open(root / name, "a+")
     except OSError as error:
-        do = "use a folder that can be written"
-        raise LakeError(str(root), f"can't be written ({error.strerror})", do) from None
+        raise cannot_write(str(root), error) from None

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 
 from reknit.decoding import UNREADABLE
-from reknit.spark.lake.commits import FOLDED, Commit, LakeError, LakeFile, added_by
+from reknit.spark.lake.commits import FOLDED, Commit, LakeError, LakeFile, added_by, cannot_write
 from reknit.spark.lake.delta import DeltaFiles
 from reknit.spark.lake.durable_files import sync_file, sync_folder
 from reknit.spark.lake.tables import RUNS
@@ -126,8 +126,11 @@ class RunTable:
             "files": pa.array([msgspec.json.encode(commit.files).decode()], pa.string()),
             "meta": pa.array([msgspec.json.encode(commit.meta).decode()], pa.string()),
         }
-        pq.write_table(pa.table(rows), place, compression="zstd")
-        sync_file(place)
-        sync_folder(place.parent)
+        try:
+            pq.write_table(pa.table(rows), place, compression="zstd")
+            sync_file(place)
+            sync_folder(place.parent)
+        except OSError as error:
+            raise cannot_write(str(self._root), error) from None
         relative = str(place.relative_to(self._root))
         return LakeFile(RUNS.name, relative, 1, place.stat().st_size, topic_key=commit.stage)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reknit.spark.lake.commits import LakeFile
+from reknit.spark.lake.commits import LakeFile, cannot_write
 from reknit.spark.lake.durable_files import sync_file, sync_folder
 from reknit.spark.lake.tables import MANY_TOPICS, TABLE_OF, Table, topic_key
 
@@ -102,6 +102,12 @@ class TaskWriter:
         return self._files
 
     def _flush(self) -> None:
+        try:
+            self._write_all()
+        except OSError as error:
+            raise cannot_write(self._plan.root, error) from None
+
+    def _write_all(self) -> None:
         if not self._rows:
             return
         rows = pa.Table.from_batches(self._rows)

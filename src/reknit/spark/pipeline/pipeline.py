@@ -36,9 +36,11 @@ from reknit.transport.tls import NO_FILES, TlsFiles
 
 log = logging.getLogger("reknit.spark")
 
-__all__ = ["Pipeline", "PipelineFailed", "PipelineSettings"]
+__all__ = ["CHECKPOINTS", "Pipeline", "PipelineFailed", "PipelineSettings"]
 
 POLL_S: Final = 0.1
+CHECKPOINTS: Final = "_checkpoints"
+"""The folder in a lake with the checkpoints of capture."""
 STAGES: Final = ("capture_batches", "capture_outcomes", "settle", "events", "dead_letters")
 GRACE_S: Final = 60.0
 LATE_WORKER: Final = "Python worker failed to connect back"
@@ -185,7 +187,7 @@ class Pipeline:
         for name, value in self._source_options().items():
             if value:
                 reader = reader.option(name, value)
-        checkpoint = self.lake.root / "_checkpoints" / table
+        checkpoint = self.lake.root / CHECKPOINTS / table
         write = into_table(self.lake, table, checkpoint, self._count_captured)
         writer = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
         writer = writer.queryName(f"capture {table} {self.lake.id}")
