@@ -24,6 +24,7 @@ MORE_SPARK: Final = [
     (["--conf", "a=b", "--conf", "c=d"], lambda done: done[1].conf == ["a=b", "c=d"]),
 ]
 COMMON: Final = [
+    (["--lake", "s3://bucket/there"], lambda done: done[0] == "s3://bucket/there"),
     (["--lake", "there"], lambda done: done[0] == Path("there")),
     (["--json"], lambda done: done[-1] is True),
 ]
@@ -52,6 +53,7 @@ CASES: Final[dict[str, list[Case]]] = {
         (["--archive", "x", "--archive", "y"], setting("archives", ("x", "y"))),
         (["--allow-missing"], setting("allow_missing", True)),
         (["--dead-letter-topic", "my/dead"], setting("dead_letter_topics", ("my/dead",))),
+        (["--work", "here"], lambda done: done[4] == Path("here")),
         (["--data-loss", "go-on"], setting("fail_on_data_loss", False)),
     ],
     "audit": [
@@ -129,7 +131,7 @@ def test_option_arrives(
     [values] = done
     if command == "run":
         lake, options, spark, as_json = values
-        values = (lake, spark, pipeline_run._settings(options), as_json)
+        values = (lake, spark, pipeline_run._settings(options), as_json, options.work)
         assert isinstance(values[2], PipelineSettings)
     assert holds(values), values
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import polars
 import pyarrow.dataset as ds
 import pytest
@@ -28,13 +27,6 @@ def test_polars(lake: Lake) -> None:
     assert rows["seq"].to_list() == [1, 2, 3]
     assert rows["payload"][0] == b"x"
     assert {str(day) for day in rows["day"]} == {"1970-01-01"}
-
-
-def test_duckdb(lake: Lake) -> None:
-    events = DeltaTable(str(lake.root / "events")).to_pyarrow_dataset()
-    query = "SELECT topic, count(*) FROM events WHERE seq > 1 GROUP BY topic ORDER BY topic"
-    assert duckdb.sql(query).fetchall() == [("plant/a", 4), ("plant/b", 2)]
-    assert isinstance(events, ds.Dataset)
 
 
 def test_pandas(lake: Lake) -> None:

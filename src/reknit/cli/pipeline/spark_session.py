@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from reknit.cli.output import fail
-from reknit.cli.pipeline.options import SparkOptions
+from reknit.cli.pipeline.options import LakeRoot, SparkOptions
 from reknit.config import load
 from reknit.errors import ReknitError
 from reknit.spark.lake.commits import LakeError
@@ -28,7 +27,7 @@ def access() -> tuple[str, TlsFiles]:
 
 
 @contextmanager
-def open_lake(lake: Path, on: SparkOptions) -> Iterator[tuple[SparkSession, Lake]]:
+def open_lake(lake: LakeRoot, on: SparkOptions) -> Iterator[tuple[SparkSession, Lake]]:
     """A session, and the lake. The lake is opened first, since Spark takes long to start."""
     folder = Lake(lake)
     # After a crash, what is left of a commit is carried out here, unless a pipeline runs and does it itself.

@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction
 
 from reknit.spark.lake.commits import LakeError, LakeFile, added_by, cannot_write, commit_of_name
 from reknit.spark.lake.durable_files import sync_file, sync_folder
+from reknit.spark.lake.storage import Storage
 from reknit.spark.lake.tables import Table
 
 __all__ = ["DeltaFiles", "schema_of"]
@@ -54,18 +55,20 @@ def schema_of(table: Table) -> pa.Schema:
 class DeltaFiles:
     """A table of a lake. May be used by several threads."""
 
-    def __init__(self, root: Path, table: Table) -> None:
+    def __init__(self, storage: Storage, table: Table) -> None:
         self.table = table
-        self._root = root
-        self._folder = root / table.name
+        self._storage = storage
+        self._url = storage.url(table.name)
         self._delta: DeltaTable | None = None
         self._lock = threading.RLock()
         self._listed: tuple[int, list[LakeFile]] = (-1, [])
 
     def create(self) -> None:
         """Make the table, unless it exists."""
+        if self._storage.is_local:
+            Path(self._url).mkdir(exist_ok=True)  # whoever has no right to do so is told so by the system
         DeltaTable.create(
-            str(self._folder),
+            self._url,
             schema_of(self.table),
             mode="ignore",
             partition_by=list(self.table.partitions),
@@ -79,12 +82,12 @@ class DeltaFiles:
         with self._lock:
             try:
                 if self._delta is None:
-                    self._delta = DeltaTable(str(self._folder))
+                    self._delta = DeltaTable(self._url)
                 else:
                     self._delta.update_incremental()
             except DeltaError as error:
                 what = f"table {self.table.name} can't be read ({str(error).splitlines()[0]})"
-                raise LakeError(str(self._root), what, "restore it from a copy") from None
+                raise LakeError(self._storage.root, what, "restore it from a copy") from None
             return self._delta
 
     def files(self) -> list[LakeFile]:
@@ -149,7 +152,7 @@ class DeltaFiles:
                     return False
                 raise
             except OSError as error:
-                raise cannot_write(str(self._root), error) from None
+                raise cannot_write(self._storage.root, error) from None
             self._sync()
         return True
 
@@ -166,7 +169,9 @@ class DeltaFiles:
 
     def _sync(self) -> None:
         """Make the last commit durable: the library leaves that to the file system."""
-        log = self._folder / "_delta_log"
+        if not self._storage.is_local:
+            return
+        log = Path(self._url, "_delta_log")
         newest = log / f"{self.open().version():020d}.json"
         if newest.exists():
             sync_file(newest)
@@ -193,7 +198,7 @@ class DeltaFiles:
             history = newest.history(limit)
             for entry in history[seen:]:
                 if "run" in entry and int(entry["run"]) <= through:
-                    return DeltaTable(str(self._folder), version=version)
+                    return DeltaTable(self._url, version=version)
                 if "run" in entry:
                     version = int(entry["version"]) - 1
             if len(history) < limit:
@@ -219,8 +224,7 @@ class DeltaFiles:
     def _vacuum(self, hours: int, full: bool) -> list[int]:
         delta = self.open()
         found = delta.vacuum(hours, True, False, full=full)
-        paths = [self._folder / path for path in found]
-        sizes = [path.stat().st_size for path in paths if path.exists()]
-        if sizes:
+        sizes = [self._storage.size(f"{self.table.name}/{path}") for path in found]
+        if found:
             delta.vacuum(hours, False, False, full=full)
         return sizes

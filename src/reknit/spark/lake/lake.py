@@ -3,7 +3,7 @@
     LAKE/lake.json                 format and id
     LAKE/<table>/_delta_log/       which files of the table count: Delta Lake's own log
     LAKE/runs/                     the commits of all stages (`runs.py`)
-    LAKE/_lock                     locked by the pipeline that writes
+    LAKE/_lock                     locked by the pipeline that writes (in an object store: in the work folder)
 
 A commit of a stage is recorded in table `runs`; then each table takes its part, in the order of `TABLES`, under the
 commit's number. After a crash in between, `redo` carries out the rest: tables that have the number are left alone. A
@@ -12,6 +12,7 @@ capture commit has the id of its micro-batch, so a micro-batch that runs again a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +24,14 @@ import msgspec
 from reknit.decoding import UNREADABLE
 from reknit.spark.lake.commits import Commit, LakeError, LakeFile, added_by, cannot_write
 from reknit.spark.lake.delta import DeltaFiles
-from reknit.spark.lake.durable_files import write_file
 from reknit.spark.lake.locks import locked_file
 from reknit.spark.lake.runs import RunTable
-from reknit.spark.lake.tables import FORMAT, RUNS, TABLE_OF, TABLES
+from reknit.spark.lake.storage import Storage
+from reknit.spark.lake.tables import FORMAT, RUNS, TABLE_OF, TABLES, topic_key
 
 __all__ = ["REDRIVEN", "STAGES", "Lake", "LakeLabel", "StageLog", "create_tables", "read_label"]
 
+LABEL: Final = "lake.json"
 REDRIVEN: Final = "redriven"
 """The stage that notes which redrives were published to the end. It has no table."""
 STAGES: Final = (*dict.fromkeys(table.stage for table in TABLES), REDRIVEN)
@@ -76,32 +78,35 @@ class Lake:
     []
     """
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = Path(root).absolute()
-        label = read_label(self.root, str(root))
+    def __init__(self, root: str | Path, work: str | Path | None = None) -> None:
+        self.storage = Storage(root)
+        self.root = work_folder(self.storage, work)
+        """The folder on this machine for locks and checkpoints: the lake itself, unless it is in an object store."""
+        label = read_label(self.storage, str(root))
         if label.format != FORMAT:
             do = f"read it with the reknit that wrote it, or start a new lake: this reknit reads format {FORMAT}"
             if label.format < FORMAT:
                 do = f"bring it over with reknit pipeline migrate --lake {root}"
             raise LakeError(str(root), f"it has format {label.format}", do)
         self.id = label.id
-        self.runs = RunTable(self.root, self.id)
+        self.runs = RunTable(self.storage, self.id)
         self._held_locks: set[str] = set()
-        self._tables = {table.name: DeltaFiles(self.root, table) for table in TABLES}
+        self._tables = {table.name: DeltaFiles(self.storage, table) for table in TABLES}
         self._logs = {stage: StageLog(self, stage) for stage in STAGES}
 
     @classmethod
-    def create(cls, root: str | Path) -> Lake:
-        """The lake in a folder; creates it if it does not exist."""
-        path = Path(root)
-        if not (path / "lake.json").exists():
+    def create(cls, root: str | Path, work: str | Path | None = None) -> Lake:
+        """The lake in a folder, or at a URL in an object store; creates it if it does not exist."""
+        storage = Storage(root)
+        if not storage.size(LABEL):
             try:
-                path.mkdir(parents=True, exist_ok=True)
-                create_tables(path.absolute())
-                write_file(path / "lake.json", msgspec.json.encode(LakeLabel(FORMAT, uuid4().hex)))
+                if storage.is_local:
+                    Path(storage.root).mkdir(parents=True, exist_ok=True)
+                create_tables(storage)
+                storage.write(LABEL, msgspec.json.encode(LakeLabel(FORMAT, uuid4().hex)))
             except OSError as error:
                 raise cannot_write(str(root), error) from None
-        return cls(path)
+        return cls(root, work)
 
     def log(self, stage: str) -> StageLog:
         return self._logs[stage]
@@ -183,21 +188,36 @@ class Lake:
         return found
 
     def paths(self, files: Iterable[LakeFile]) -> list[str]:
-        return [str(self.root / file.path) for file in files]
+        """Their full paths, or addresses."""
+        return [self.storage.url(file.path) for file in files]
 
 
-def read_label(root: Path, shown: str) -> LakeLabel:
+def work_folder(storage: Storage, work: str | Path | None) -> Path:
+    """The folder for locks and checkpoints. For an object store it is made, by default among the user's own state."""
+    if storage.is_local and work is None:
+        return Path(storage.root)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    folder = Path(work or Path(state, "reknit/lakes", topic_key(storage.root))).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(str(folder), error) from None
+    return folder
+
+
+def read_label(storage: Storage, shown: str) -> LakeLabel:
     """The content of `lake.json`. Raises `LakeError` if there is none."""
     try:
-        return msgspec.json.decode((root / "lake.json").read_bytes(), type=LakeLabel)
+        return msgspec.json.decode(storage.read(LABEL), type=LakeLabel)
     except FileNotFoundError:
-        what = "there is no lake" if root.exists() else "there is no such folder"
+        is_empty = not storage.is_local or Path(storage.root).exists()
+        what = "there is no lake" if is_empty else "there is no such folder"
         raise LakeError(shown, what, "use the folder that `reknit pipeline run --lake` wrote") from None
     except (*UNREADABLE, NotADirectoryError) as error:
         raise LakeError(shown, f"lake.json can't be read ({error})", "restore it from a copy") from None
 
 
-def create_tables(root: Path) -> None:
+def create_tables(storage: Storage) -> None:
     """Make every table that is not there."""
     for table in (*TABLES, RUNS):
-        DeltaFiles(root, table).create()
+        DeltaFiles(storage, table).create()

@@ -16,6 +16,7 @@ from reknit.errors import LocalError
 from reknit.seqset import SeqSet
 from reknit.spark.lake.commits import Commit
 from reknit.spark.lake.lake import Lake
+from reknit.spark.lake.storage import open_dataset
 from reknit.spark.lake.task_files import TaskFiles, lake_file
 
 __all__ = [
@@ -138,7 +139,7 @@ def _record(lake: Lake, rows: list[LostRange]) -> None:
         log = lake.log("accept")
         last = log.last()
         id = 0 if last is None else last.id + 1
-        plan = TaskFiles(str(lake.root), f"accept-{id}-{uuid4().hex[:8]}", {"": "accepted_losses"})
+        plan = TaskFiles(lake.storage.root, f"accept-{id}-{uuid4().hex[:8]}", {"": "accepted_losses"})
         files = [lake_file(row) for one in plan.write(table.to_batches()) for row in one.to_pylist()]
         log.add(Commit("accept", id, now_us, files))
 
@@ -150,7 +151,7 @@ def _read(lake: Lake, table: str, wanted: ds.Expression | None = None) -> Losses
     if not paths:
         return found
     columns = ["topic", "source", "start", "stop"]
-    rows = ds.dataset(paths, format="parquet").to_table(columns, filter=wanted)
+    rows = open_dataset(paths).to_table(columns, filter=wanted)
     for topic, source, start, stop in zip(*(rows.column(name).to_pylist() for name in columns), strict=True):
         found.setdefault((topic, source), SeqSet()).add(start, stop)
     return found

@@ -20,6 +20,7 @@ from reknit.spark.lake.durable_files import write_file
 from reknit.spark.lake.lake import REDRIVEN, LakeLabel, create_tables, read_label
 from reknit.spark.lake.locks import locked_file
 from reknit.spark.lake.runs import RunTable
+from reknit.spark.lake.storage import Storage
 from reknit.spark.lake.tables import FORMAT, RUNS, TABLES, Table
 
 __all__ = ["MigrationReport", "migrate"]
@@ -52,7 +53,7 @@ _decoder: Final = msgspec.json.Decoder(_OldCommit)
 def migrate(root: str | Path) -> MigrationReport:
     """Bring a lake over to this format; does nothing if it has it. Raises `LakeError`."""
     folder = Path(root).absolute()
-    label = read_label(folder, str(root))
+    label = read_label(Storage(folder), str(root))
     if label.format == FORMAT:
         return MigrationReport(FORMAT)
     if label.format != OLD_FORMAT:
@@ -60,7 +61,7 @@ def migrate(root: str | Path) -> MigrationReport:
         raise LakeError(str(root), f"it has format {label.format}", do)
     with locked_file(folder, "_lock"):
         _clear(folder)
-        create_tables(folder)
+        create_tables(Storage(folder))
         tables = {table.name: _move_table(folder, label.id, table) for table in TABLES}
         _move_runs(folder, label.id)
         write_file(folder / "lake.json", msgspec.json.encode(LakeLabel(FORMAT, label.id)))
@@ -85,13 +86,13 @@ def _move_table(root: Path, id: str, table: Table) -> list[LakeFile]:
             raise LakeError(str(root), what, "restore it from a copy; nothing was changed")
     last = _last(root, table.stage)
     if last >= 0:  # also without files: then nobody carries out the last commit again
-        DeltaFiles(root, table).commit(f"{id}/{table.stage}", last, files)
+        DeltaFiles(Storage(root), table).commit(f"{id}/{table.stage}", last, files)
     return files
 
 
 def _move_runs(root: Path, id: str) -> None:
     """Record the commits of each stage in table `runs`. The files of folded ones are in their tables already."""
-    runs = RunTable(root, id)
+    runs = RunTable(Storage(root), id)
     for stage in dict.fromkeys(table.stage for table in TABLES):
         for commit in _commits(root, stage):
             files = [] if any(file.commit is not None for file in commit.files) else commit.files

@@ -8,19 +8,17 @@ what makes a commit of several tables one commit: it is there or not.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 
 from reknit.decoding import UNREADABLE
 from reknit.spark.lake.commits import FOLDED, Commit, LakeError, LakeFile, added_by, cannot_write
 from reknit.spark.lake.delta import DeltaFiles
-from reknit.spark.lake.durable_files import sync_file, sync_folder
+from reknit.spark.lake.storage import Storage
 from reknit.spark.lake.tables import RUNS
 
 __all__ = ["RunTable"]
@@ -35,9 +33,9 @@ _meta: Final = msgspec.json.Decoder(dict[str, Any])
 class RunTable:
     """The commits of all stages, as values. Files do not change, so each is read once."""
 
-    def __init__(self, root: Path, application: str) -> None:
-        self._root, self._application = root, application
-        self._delta = DeltaFiles(root, RUNS)
+    def __init__(self, storage: Storage, application: str) -> None:
+        self._storage, self._application = storage, application
+        self._delta = DeltaFiles(storage, RUNS)
         self._read: dict[str, list[Commit]] = {}
 
     def commits(self, stage: str) -> list[Commit]:
@@ -59,9 +57,9 @@ class RunTable:
         """Record a commit, whose files are already on disk. Raises `LakeError` if the stage has one of this id."""
         file = self._write(commit)
         if not self._delta.commit(f"{self._application}/{commit.stage}", commit.id, [file]):
-            (self._root / file.path).unlink()
+            self._storage.delete(file.path)
             what = f"commit {commit.id} of stage {commit.stage} already exists"
-            raise LakeError(str(self._root), what, "run one pipeline per lake")
+            raise LakeError(self._storage.root, what, "run one pipeline per lake")
 
     def size(self, stage: str) -> int:
         """How many files hold the commits of a stage."""
@@ -96,9 +94,9 @@ class RunTable:
         return found
 
     def _decode(self, file: LakeFile) -> list[Commit]:
-        path = self._root / file.path
         try:
-            rows = pq.ParquetFile(path).read(["run", "time", "files", "meta"])
+            with self._storage.parquet(file.path) as opened:
+                rows = opened.read(["run", "time", "files", "meta"])
             rows = rows.set_column(1, "time", rows["time"].cast(pa.int64())).to_pylist()
             return [
                 Commit(
@@ -111,14 +109,12 @@ class RunTable:
                 for row in rows
             ]
         except (*UNREADABLE, pa.ArrowException) as error:
-            raise LakeError(str(path), f"can't be read ({error})", "restore it from a copy") from None
+            raise LakeError(
+                self._storage.url(file.path), f"can't be read ({error})", "restore it from a copy"
+            ) from None
 
     def _write(self, commit: Commit) -> LakeFile:
-        name = f"{commit.stage}-{commit.id}-{uuid4().hex[:8]}.parquet"
-        place = self._root / RUNS.name / f"stage={commit.stage}" / name
-        if not place.parent.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            sync_folder(place.parent.parent)
+        path = f"{RUNS.name}/stage={commit.stage}/{commit.stage}-{commit.id}-{uuid4().hex[:8]}.parquet"
         rows = {
             "run": pa.array([commit.id], pa.int64()),
             "time": pa.array([commit.time_us], pa.timestamp("us", "UTC")),
@@ -127,10 +123,7 @@ class RunTable:
             "meta": pa.array([msgspec.json.encode(commit.meta).decode()], pa.string()),
         }
         try:
-            pq.write_table(pa.table(rows), place, compression="zstd")
-            sync_file(place)
-            sync_folder(place.parent)
+            size = self._storage.write_table(path, pa.table(rows))
         except OSError as error:
-            raise cannot_write(str(self._root), error) from None
-        relative = str(place.relative_to(self._root))
-        return LakeFile(RUNS.name, relative, 1, place.stat().st_size, topic_key=commit.stage)
+            raise cannot_write(self._storage.root, error) from None
+        return LakeFile(RUNS.name, path, 1, size, topic_key=commit.stage)

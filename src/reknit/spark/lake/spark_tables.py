@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from reknit.spark.lake.commits import Commit, LakeFile
 from reknit.spark.lake.durable_files import sync_folder
 from reknit.spark.lake.lake import Lake
+from reknit.spark.lake.storage import open_parquet
 from reknit.spark.lake.tables import TABLE_OF, TABLES
 from reknit.spark.lake.task_files import RESULTS, TaskFiles, lake_file
 
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 OPEN: Final = "_open"
+ROWS_AT_ONCE: Final = 1024
 """The folder with the names of the transactions that are not committed yet."""
 
 
@@ -46,7 +48,22 @@ def read_files(spark: SparkSession, lake: Lake, table: str, files: Iterable[Lake
     paths = lake.paths(files)
     if not paths:
         return _empty(spark, table)
+    if not lake.storage.is_local:
+        return _read_remote(spark, table, paths)
     return spark.read.schema(TABLE_OF[table].ddl).parquet(*paths)
+
+
+def _read_remote(spark: SparkSession, table: str, paths: list[str]) -> DataFrame:
+    """The rows of files in an object store: tasks read them with pyarrow, since Spark's Java has no client for it."""
+    columns = TABLE_OF[table].names
+
+    def read(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks:
+            for number in chunk.column("id").to_pylist():
+                with open_parquet(paths[number]) as file:
+                    yield from file.iter_batches(ROWS_AT_ONCE, columns=columns)
+
+    return spark.range(0, len(paths), 1, len(paths)).mapInArrow(read, TABLE_OF[table].ddl)
 
 
 def commit_of_row(stage: str) -> Column:
@@ -112,7 +129,7 @@ class Transaction:
 
     def files(self, tables: dict[str, str]) -> TaskFiles:
         """Where tasks write the files of this transaction."""
-        return TaskFiles(str(self.lake.root), self._name, tables)
+        return TaskFiles(self.lake.storage.root, self._name, tables)
 
     def take(self, results: DataFrame) -> int:
         """Add the files that a job's tasks write, a row each (`task_files.RESULTS`); returns the rows in them."""
@@ -135,8 +152,9 @@ class Transaction:
 
     def commit(self, meta: dict[str, Any] | None = None) -> Commit:
         """Commit: from now on all written files count."""
-        for folder in _folders(self.lake.root, self._files):
-            sync_folder(folder)
+        if self.lake.storage.is_local:
+            for folder in _folders(self.lake.root, self._files):
+                sync_folder(folder)
         now_us = time.time_ns() // 1000
         commit = Commit(self.stage, self.id, now_us, self._files, meta=meta or {})
         self.lake.log(self.stage).add(commit)

@@ -7,10 +7,8 @@ that runs again, or a driver that dies, leaves files that no commit names.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -18,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from reknit.spark.lake.commits import LakeFile, cannot_write
-from reknit.spark.lake.durable_files import sync_file, sync_folder
+from reknit.spark.lake.storage import Storage
 from reknit.spark.lake.tables import MANY_TOPICS, TABLE_OF, Table, topic_key
 
 __all__ = ["RESULTS", "TaskFiles", "TaskWriter", "lake_file"]
@@ -143,24 +140,20 @@ class TaskWriter:
         if not rows.num_rows:
             return
         parts = [f"day={day}", f"topic_key={key}"] if table.time else []
-        place = Path(self._plan.root, table.name, *parts, f"{self._plan.name}-{uuid4().hex[:12]}.parquet")
-        os.makedirs(place.parent, exist_ok=True)
+        path = "/".join([table.name, *parts, f"{self._plan.name}-{uuid4().hex[:12]}.parquet"])
         names = rows.schema.names
-        pq.write_table(
+        size = Storage(self._plan.root).write_table(
+            path,
             rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema])),
-            place,
-            compression="zstd",
             use_dictionary=[name for name in names if name not in _UNIQUE | _GROWING],
             write_statistics=[name for name in names if name not in _UNIQUE],
         )
-        sync_file(place)
-        sync_folder(place.parent)
         self._files.append(
             {
                 "table": table.name,
-                "path": str(place.relative_to(self._plan.root)),
+                "path": path,
                 "rows": rows.num_rows,
-                "bytes": place.stat().st_size,
+                "bytes": size,
                 "events": _events(table, rows),
                 "day": "" if day == _NO_DAY else day,
                 "topic_key": key,

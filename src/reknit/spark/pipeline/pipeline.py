@@ -122,7 +122,7 @@ class Pipeline:
         reporter = ProgressReporter(
             self.progress,
             self.lake.id,
-            str(self.lake.root),
+            self.lake.storage.root,
             self._live,
             token=settings.token,
             tls=settings.tls,

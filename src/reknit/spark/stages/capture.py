@@ -54,7 +54,7 @@ def capture_batch(
     if last is not None and batch_id != last.id + 1:
         do = "restore the lake's own checkpoints, or start a new lake"
         raise LakeError(
-            str(lake.root), f"{table} ends with commit {last.id}, but the next one is {batch_id}", do
+            lake.storage.root, f"{table} ends with commit {last.id}, but the next one is {batch_id}", do
         )
     with Transaction(lake, stage, batch_id) as transaction:
         rows = transaction.write(table, _PREPARE[table](frame))
@@ -86,10 +86,10 @@ def check_checkpoint(lake: Lake, table: str, checkpoint: Path) -> None:
         return
     do = "restore the lake's own checkpoints, or start a new lake"
     if not (checkpoint / "metadata").exists():
-        raise LakeError(str(lake.root), f"the checkpoint of {table} is missing at {checkpoint}", do)
+        raise LakeError(lake.storage.root, f"the checkpoint of {table} is missing at {checkpoint}", do)
     if query != query_id(checkpoint):
         what = f"{table} was written with other checkpoints than those in {checkpoint}"
-        raise LakeError(str(lake.root), what, do)
+        raise LakeError(lake.storage.root, what, do)
 
 
 def query_id(checkpoint: Path) -> str:

@@ -138,7 +138,7 @@ def audit_lake(
     parts = _segments(spark, lake, cut).persist()
     try:
         return Audit(
-            str(lake.root),
+            lake.storage.root,
             time.time_ns() // 1000,
             cut,
             [AuditRow(**row.asDict()) for row in ledger(parts).collect()],

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,6 +23,7 @@ from reknit.spark.lake.spark_tables import (
     read,
     read_files,
 )
+from reknit.spark.lake.storage import read_columns
 from reknit.spark.lake.tables import TABLE_OF
 from reknit.spark.stages.checks import check_sum
 from reknit.spark.stages.settle.decisions import SERIES, candidates, covered, decide
@@ -269,7 +269,7 @@ def _events_of(files: Iterable[LakeFile]) -> int | None:
 
 def _decided_events(paths: Iterable[str]) -> int:
     """The events before `next` of every series."""
-    columns = [pq.read_table(path, columns=["next"])["next"] for path in paths]
+    columns = [read_columns(path, ["next"])["next"] for path in paths]
     return sum((pc.sum(column).as_py() or 0) - len(column) for column in columns)
 
 
