@@ -86,8 +86,7 @@ class DeltaFiles:
                 else:
                     self._delta.update_incremental()
             except DeltaError as error:
-                what = f"table {self.table.name} can't be read ({str(error).splitlines()[0]})"
-                raise LakeError(self._storage.root, what, "restore it from a copy") from None
+                raise self._failed("read", error) from None
             return self._delta
 
     def files(self) -> list[LakeFile]:
@@ -147,14 +146,21 @@ class DeltaFiles:
                     list(self.table.partitions),
                     commit_properties=properties,
                 )
-            except CommitFailedError:
-                if self.version_of(application) >= id:
+            except DeltaError as error:
+                if isinstance(error, CommitFailedError) and self.version_of(application) >= id:
                     return False
-                raise
+                raise self._failed("written", error) from None
             except OSError as error:
                 raise cannot_write(self._storage.root, error) from None
             self._sync()
         return True
+
+    def _failed(self, verb: str, error: DeltaError) -> LakeError:
+        what = f"table {self.table.name} can't be {verb} ({str(error).splitlines()[0]})"
+        do = {"read": "restore it from a copy", "written": "run it again: it resumes where it left off"}
+        return LakeError(
+            self._storage.root, what, do.get(verb, "run it again when no other process changes it")
+        )
 
     def _action(self, file: LakeFile) -> AddAction:
         parts = {"day": file.day or None, "topic_key": file.topic_key, "stage": file.topic_key}
@@ -183,11 +189,14 @@ class DeltaFiles:
         """Merge small files that came with commits up to `through`, or all; returns how many became how many."""
         with self._lock:
             delta = self.open() if through is None else self._as_of(through)
-            if delta is None:
-                return 0, 0
-            done = delta.optimize.compact(
-                target_size=file_bytes, writer_properties=WriterProperties(compression="ZSTD")
-            )
+            if delta is None or not set(delta.file_uris()) <= set(self.open().file_uris()):
+                return 0, 0  # they were merged since that version, and nothing was processed meanwhile
+            try:
+                done = delta.optimize.compact(
+                    target_size=file_bytes, writer_properties=WriterProperties(compression="ZSTD")
+                )
+            except DeltaError as error:
+                raise self._failed("merged", error) from None
             return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
     def _as_of(self, through: int) -> DeltaTable | None:
@@ -206,9 +215,12 @@ class DeltaFiles:
             seen, limit = len(history), limit * 4
 
     def delete(self, where: str) -> tuple[int, int]:
-        """Remove the rows that match; returns how many files and rows."""
+        """Remove the rows that match; returns how many files and rows. Raises `LakeError` if others change them now."""
         with self._lock:
-            done: dict[str, Any] = self.open().delete(where)
+            try:
+                done: dict[str, Any] = self.open().delete(where)
+            except DeltaError as error:
+                raise self._failed("cut", error) from None
         return int(done.get("num_removed_files") or 0), int(done.get("num_deleted_rows") or 0)
 
     def vacuum(self, keep_s: float) -> list[int]:

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-from deltalake.exceptions import CommitFailedError
 
 from reknit.decoding import UNREADABLE
 from reknit.spark.lake.commits import FOLDED, Commit, LakeError, LakeFile, added_by, cannot_write
@@ -76,7 +75,7 @@ class RunTable:
             return 0
         try:
             return self._delta.delete(f"stage = '{stage}' AND run <= {limit}")[1]
-        except CommitFailedError:
+        except LakeError:
             return 0
 
     def merge(self, keep_s: float) -> None:

@@ -13,10 +13,10 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reknit.spark.lake.commits import Commit, LakeFile
+from reknit.spark.lake.commits import Commit, LakeFile, added_by
 from reknit.spark.lake.durable_files import sync_folder
 from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.storage import open_parquet
@@ -26,9 +26,9 @@ from reknit.spark.lake.task_files import RESULTS, TaskFiles, lake_file
 __all__ = [
     "Transaction",
     "clear_unfinished",
-    "commit_of_row",
     "read",
     "read_files",
+    "read_heads",
 ]
 
 OPEN: Final = "_open"
@@ -45,31 +45,45 @@ def read(
 
 def read_files(spark: SparkSession, lake: Lake, table: str, files: Iterable[LakeFile]) -> DataFrame:
     """The rows of some files of a table."""
-    paths = lake.paths(files)
-    if not paths:
+    named = list(files)
+    if not named:
         return _empty(spark, table)
     if not lake.storage.is_local:
-        return _read_remote(spark, table, paths)
-    return spark.read.schema(TABLE_OF[table].ddl).parquet(*paths)
+        return _read_remote(spark, lake, table, named, TABLE_OF[table].names)
+    return spark.read.schema(TABLE_OF[table].ddl).parquet(*lake.paths(named))
 
 
-def _read_remote(spark: SparkSession, table: str, paths: list[str]) -> DataFrame:
+def read_heads(spark: SparkSession, lake: Lake, files: Iterable[LakeFile]) -> DataFrame:
+    """Rows of table `batches` without their frames; column `captured` has the commit that added each.
+
+    None of the files may be one that compaction made.
+    """
+    named, columns = list(files), [name for name in TABLE_OF["batches"].names if name != "data"]
+    if not named:
+        return _empty(spark, "batches").select(*columns, F.lit(None).cast("bigint").alias("captured"))
+    if not lake.storage.is_local:
+        return _read_remote(spark, lake, "batches", named, columns, commit="captured")
+    name = F.regexp_extract(F.col("_metadata.file_name"), r"^capture_batches-(\d+)-", 1)
+    return read_files(spark, lake, "batches", named).select(*columns, name.cast("bigint").alias("captured"))
+
+
+def _read_remote(
+    spark: SparkSession, lake: Lake, table: str, files: list[LakeFile], columns: list[str], commit: str = ""
+) -> DataFrame:
     """The rows of files in an object store: tasks read them with pyarrow, since Spark's Java has no client for it."""
-    columns = TABLE_OF[table].names
+    paths, commits = lake.paths(files), [added_by(file) for file in files]
+    kinds = {column.name: column.type for column in TABLE_OF[table].columns}
+    ddl = [f"{name} {kinds[name]}" for name in columns] + ([f"{commit} bigint"] if commit else [])
 
     def read(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks:
             for number in chunk.column("id").to_pylist():
                 with open_parquet(paths[number]) as file:
-                    yield from file.iter_batches(ROWS_AT_ONCE, columns=columns)
+                    for rows in file.iter_batches(ROWS_AT_ONCE, columns=columns):
+                        added = pa.array([commits[number]] * rows.num_rows, pa.int64())
+                        yield rows.append_column(commit, added) if commit else rows
 
-    return spark.range(0, len(paths), 1, len(paths)).mapInArrow(read, TABLE_OF[table].ddl)
-
-
-def commit_of_row(stage: str) -> Column:
-    """The commit that added a row, for a frame of `read_files` with files that no compaction made."""
-    name = F.col("_metadata.file_name")
-    return F.regexp_extract(name, rf"^{stage}-(\d+)-", 1).cast("bigint")
+    return spark.range(0, len(paths), 1, len(paths)).mapInArrow(read, ", ".join(ddl))
 
 
 def _empty(spark: SparkSession, table: str) -> DataFrame:

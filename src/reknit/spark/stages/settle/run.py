@@ -19,9 +19,8 @@ from reknit.spark.lake.commits import Commit, LakeFile
 from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import (
     Transaction,
-    commit_of_row,
     read,
-    read_files,
+    read_heads,
 )
 from reknit.spark.lake.storage import read_columns
 from reknit.spark.lake.tables import TABLE_OF
@@ -95,8 +94,7 @@ class _SettleRun:
         self.has_held = bool(held)
         self.coverage = read(spark, lake, "coverage") if last is not None else None
         files = lake.files("batches", self.after, newest)
-        captured = commit_of_row("capture_batches") if files else None
-        self.rows = candidates(read_files(spark, lake, "batches", files), "batches", now, captured)
+        self.rows = candidates(read_heads(spark, lake, files), "batches", now, F.col("captured"))
         self.batches = sum(file.rows for file in files)
         self.captured = _events_of([*files, *held])
         self.decided_before = None if last is None else last.meta.get("decided")
