@@ -8,6 +8,7 @@ import msgspec
 
 from reknit.attempts import Attempt
 from reknit.decoding import decode_packed
+from reknit.fields import Number
 from reknit.outcome import Code
 from reknit.topic import Pattern
 
@@ -112,8 +113,8 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A pattern."""
     code: str = ""
     subscriber: str = ""
-    since_us: int = 0
-    until_us: int = 0
+    since_us: Number = 0
+    until_us: Number = 0
 
     def fits(self, letter: DeadLetterContent, pattern: Pattern | None = None) -> bool:
         """Whether a dead letter matches. The caller passes the pattern of `topic`, so that it is parsed once.

@@ -24,7 +24,15 @@ from functools import lru_cache
 
 from reknit.errors import InvalidTopic
 
-__all__ = ["TOPIC_BYTES_MAX", "Pattern", "check_topic", "is_reserved"]
+__all__ = [
+    "TOPIC_BYTES_MAX",
+    "Pattern",
+    "check_topic",
+    "is_reserved",
+    "is_scheduled",
+    "schedule_topic",
+    "target_of",
+]
 
 TOPIC_BYTES_MAX = 255 * 4
 """The longest topic or pattern, in utf-8 bytes."""
@@ -34,6 +42,8 @@ VERBATIM = "@"
 OURS = "reknit"
 """The first segment of topics that only nodes write on."""
 RESERVED = f"{OURS}/"
+SCHEDULED = f"{RESERVED}scheduled/"
+"""Below this are the topics of events that are to be published later. Each names the topic that they are for."""
 
 Part = str | tuple[str, ...]
 """One segment of a pattern: a literal, ANY, REST, or the pieces between the `$*`s."""
@@ -64,6 +74,33 @@ def is_reserved(topic: str) -> bool:
     (True, False)
     """
     return topic.startswith(RESERVED)
+
+
+def is_scheduled(topic: str) -> bool:
+    """Whether the events on a topic are to be published later, on another one that is not reserved.
+
+    >>> is_scheduled("reknit/scheduled/orders"), is_scheduled("reknit/scheduled/reknit/audit")
+    (True, False)
+    """
+    return topic.startswith(SCHEDULED) and not is_reserved(topic.removeprefix(SCHEDULED))
+
+
+def schedule_topic(topic: str) -> str:
+    """Where events that are to be published on a topic later are stored until then.
+
+    >>> schedule_topic("orders/new")
+    'reknit/scheduled/orders/new'
+    """
+    return SCHEDULED + topic
+
+
+def target_of(topic: str) -> str:
+    """The topic on which events are published that are published on this one.
+
+    >>> target_of("reknit/scheduled/orders/new"), target_of("orders/new")
+    ('orders/new', 'orders/new')
+    """
+    return topic.removeprefix(SCHEDULED) if is_scheduled(topic) else topic
 
 
 def _check(text: str, kind: str) -> None:

@@ -14,6 +14,7 @@ from reknit.console.parameters import LIMIT, OFFSET, Parameter
 from reknit.dead_letter import DeadLetterContent, DeadLetterFilter
 from reknit.errors import LocalError, Refused
 from reknit.event import Event
+from reknit.fields import NUMBER_MAX, Number
 from reknit.outcome import Code
 from reknit.topic import check_topic
 
@@ -155,7 +156,7 @@ _FILTER: Final = (
 
 async def _letters(node: Asking, values: Values) -> Any:
     wanted = {one.name: values[one.name] for one in _FILTER}
-    place = {"before": values["before"] or (1 << 63) - 1}
+    place = {"before": values["before"] or NUMBER_MAX}
     body = await node.ask("dead_letters", wanted=wanted, limit=values["limit"], **place)
     return {**body, "letters": [_letter(number, row) for number, row in body["letters"]]}
 
@@ -189,9 +190,9 @@ class LetterOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which dead letters to redrive or drop: a page of those that match. Continue after `next` until `is_end`."""
 
     wanted: DeadLetterFilter = DeadLetterFilter()
-    after: int = 0
-    stop: int = (1 << 63) - 1
-    limit: int = 1_000
+    after: Number = 0
+    stop: Number = NUMBER_MAX
+    limit: Number = 1_000
     is_dry: bool = False
     """Only count them."""
 

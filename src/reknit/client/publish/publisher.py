@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from reknit import environment
 from reknit.batch import total
@@ -29,7 +29,6 @@ from reknit.client.publish.event_fields import (
     check_ttl,
     split_with_fields,
 )
-from reknit.client.publish.outcome_tracker import OutcomeTracker
 from reknit.client.publish.window import PublishWindow
 from reknit.client.recovery.publisher_recovery import PublisherRecovery, PublisherRecoverySettings
 from reknit.client.streams import OutgoingStream
@@ -41,6 +40,23 @@ from reknit.frame import Buffer
 from reknit.protocol.publish import publisher as machines
 
 NEVER_FITS = -1
+
+
+class EventTracker(Protocol):
+    """Follows what becomes of each event, for a publisher whose calls give more than that it is stored."""
+
+    @property
+    def has_path(self) -> bool:
+        """Whether events may be sent."""
+
+    def number(self, first: int, count: int) -> None:
+        """All events without a seq become `[first, first + count)`."""
+
+    def stored(self, stop: int) -> None:
+        """Everything before `stop` is stored."""
+
+    def fail(self, error: Exception) -> None:
+        """Raise the error in everyone who waits."""
 
 
 class Publisher:
@@ -65,7 +81,7 @@ class Publisher:
         is_lasting: bool,
         lineage: str,
         options: PublisherOptions,
-        outcomes: OutcomeTracker | None = None,
+        outcomes: EventTracker | None = None,
     ) -> None:
         self._fields: dict[str, Any] = {
             "ttl_ms": check_ttl(options.ttl_ms),

@@ -20,7 +20,7 @@ from reknit.gateway.zenoh.threads import call, each, join, leave
 log = logging.getLogger("reknit.zenoh")
 
 QUERY_S: Final = 5.0
-CHANNEL_MAX: Final = 1_024
+CHANNEL_MAX: Final = 256
 RETRY_MS: Final = {"period_init_ms": 100, "period_max_ms": 2_000, "period_increase_factor": 2}
 """How soon a lost connection is tried again."""
 

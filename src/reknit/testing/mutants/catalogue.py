@@ -14,6 +14,7 @@ from reknit.testing.mutants import (
     publish,
     queues,
     recovery,
+    schedule,
     store,
     subscribe,
     trust,
@@ -30,6 +31,7 @@ MUTANTS: Final = (
     *links.MUTANTS,
     *anycast.MUTANTS,
     *queues.MUTANTS,
+    *schedule.MUTANTS,
     *drivers.MUTANTS,
     *trust.MUTANTS,
 )
