@@ -54,6 +54,7 @@ CASES: Final[dict[str, list[Case]]] = {
         (["--allow-missing"], setting("allow_missing", True)),
         (["--dead-letter-topic", "my/dead"], setting("dead_letter_topics", ("my/dead",))),
         (["--work", "here"], lambda done: done[4] == Path("here")),
+        (["--lineage", "a.jsonl"], setting("lineage", "a.jsonl")),
         (["--data-loss", "go-on"], setting("fail_on_data_loss", False)),
     ],
     "audit": [

@@ -106,6 +106,15 @@ class RunOptions(NamedTuple):
             help="Folder for checkpoints and locks of a lake in an object store.  [default: in ~/.local/state]",
         ),
     ] = None
+    lineage: Annotated[
+        str,
+        typer.Option(
+            "--lineage",
+            metavar="URL|FILE",
+            envvar="OPENLINEAGE_URL",
+            help="Tell a server, or a file, what the run read and wrote: events of OpenLineage.",
+        ),
+    ] = ""
     data_loss: Annotated[
         str,
         typer.Option(

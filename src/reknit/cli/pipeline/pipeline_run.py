@@ -95,6 +95,7 @@ def _settings(options: RunOptions) -> PipelineSettings:
         allow_missing=options.allow_missing,
         fail_on_data_loss=options.data_loss == "fail",
         archives=tuple(options.archive),
+        lineage=options.lineage,
         token=token,
         tls=tls,
     )

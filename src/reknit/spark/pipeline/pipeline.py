@@ -24,6 +24,7 @@ from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.maintenance import prune_runs
 from reknit.spark.lake.spark_tables import clear_unfinished
 from reknit.spark.options import read_list
+from reknit.spark.pipeline.lineage import told_lineage
 from reknit.spark.pipeline.nodes import PipelineNodes
 from reknit.spark.pipeline.progress import Figures, PipelineProgress, lag
 from reknit.spark.pipeline.progress_reporter import ProgressReporter
@@ -83,6 +84,8 @@ class PipelineSettings:
     """Other lakes that are asked for missing events."""
     token: str = ""
     """The token for the nodes."""
+    lineage: str = ""
+    """Where to tell OpenLineage's events: the URL of a server, or a file."""
     tls: TlsFiles = NO_FILES
     """Certificates to trust for nodes at `tls://`; empty: those of the system."""
 
@@ -127,7 +130,8 @@ class Pipeline:
             token=settings.token,
             tls=settings.tls,
         )
-        with self.lake.locked(), closing(self._nodes), reporter:
+        lineage = told_lineage(settings.lineage, self.lake, settings.nodes)
+        with self.lake.locked(), closing(self._nodes), reporter, lineage:
             self._ask_nodes()
             clear_unfinished(self.lake, STAGES)
             try:
