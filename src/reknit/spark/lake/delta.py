@@ -26,7 +26,7 @@ from reknit.spark.lake.tables import Table
 
 __all__ = ["DeltaFiles", "schema_of"]
 
-SETTINGS: Final = {"delta.checkpointInterval": "100", "delta.logRetentionDuration": "interval 7 days"}
+SETTINGS: Final = {"delta.checkpointInterval": "100", "delta.logRetentionDuration": "interval 1 days"}
 ORPHAN_HOURS: Final = 24
 """A file that no commit names may be about to be committed; after a day it must be left from a crash."""
 HISTORY_STEP: Final = 50
