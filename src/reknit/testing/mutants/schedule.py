@@ -42,8 +42,8 @@ MUTANTS: Final = (
     Mutant(
         name="moved-event-waits-twice",
         module=SCHEDULE,
-        old="                    del self._waiting[one.source, one.seq]\n",
-        new="",
+        old="(events, first):\n                    del self._waiting[one.source, one.seq]\n",
+        new="(events, first):\n",
         breaks="an event that is stored again for retention is published once",
     ),
     Mutant(
