@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, Literal
 
+from reknit.queue_order import QueueOrder
 from reknit.testing.fault_families import family_fields
 
 TOPICS: Final = ("plant/a", "plant/b", "car/1")
@@ -38,6 +39,12 @@ class FaultPlan:
     """Publishers with a name, which keep their source when the program restarts."""
     durables: int = 2
     ephemerals: int = 1
+    members: int = 0
+    """Programs that share a queue."""
+    queue_order: QueueOrder = ""
+    """What these say that their queue keeps in order."""
+    search_step: int = 0
+    """How much nodes search for starts of subscriptions in one step; 0 is all at once, as far as it goes here."""
     run_s: float = 6.0
     """How long faults happen and programs publish. Afterwards everything must become idle."""
 
@@ -180,6 +187,7 @@ class FaultPlan:
             **draw.gaps(),
             **draw.deaths(),
             **draw.schedules(),
+            **draw.queues(),
         )
 
     def attempts_max_of(self, topic: str) -> int:
@@ -199,7 +207,8 @@ class FaultPlan:
 
         A node estimates the size of batches that it delivers in parts, and delivers ordered events as one unit.
         """
-        if self.is_ordered or self.pause_rate or self.lease_s:
+        is_ordered = self.is_ordered or (self.members and self.queue_order)
+        if is_ordered or self.pause_rate or self.lease_s:
             return float("inf")
         return self.credit_bytes + 2 * self.burst_max * (self.payload_bytes_max + 100)
 
@@ -325,9 +334,21 @@ class PlanDraw:
             "cancel_rate": self._some(0.5, 0.5, 3.0),
         }
 
+    def queues(self) -> dict[str, Any]:
+        """The fields about programs that share a queue, and about searches, which were added last."""
+        rng = self._rng
+        count, order = rng.randint(1, 4), rng.choice(("", "", "source"))
+        return {
+            "members": count if rng.random() < 0.25 else 0,
+            "queue_order": order,
+            "search_step": rng.choice((0, 0, 1, 20)),
+        }
 
-SCHEDULE_FIELDS: Final = tuple(PlanDraw(0).schedules())
-"""Set these to their defaults to replay the plan of a seed from before events were scheduled…"""
+
+QUEUE_FIELDS: Final = tuple(PlanDraw(0).queues())
+"""Set these to their defaults to replay the plan of a seed from before programs shared queues…"""
+SCHEDULE_FIELDS: Final = (*PlanDraw(0).schedules(), *QUEUE_FIELDS)
+"""…these to replay the plan of one from before events were scheduled…"""
 DEATH_FIELDS: Final = (*PlanDraw(0).deaths(), *SCHEDULE_FIELDS)
 """…these to replay the plan of one from before processes died of events…"""
 GAP_FIELDS: Final = (*PlanDraw(0).gaps(), *DEATH_FIELDS)

@@ -11,11 +11,13 @@ from reknit.config import Config, DispatchSettings, LimitSettings, RetentionSett
 from reknit.config.quotas import Quotas
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
+from reknit.ledger import QUEUES
 from reknit.node.core.core import Core
 from reknit.node.core.core_quotas import CoreQuotas
 from reknit.protocol.machine import Peer
 from reknit.store.log.retention import Retention
 from reknit.testing.checks.ledgers import EXPIRY_S_MAX
+from reknit.testing.checks.queue_audit import QueueAudit
 from reknit.testing.checks.rest import (
     cores_forget,
     deadlines_are_met,
@@ -115,6 +117,10 @@ class SimNode:
         self.core = self._world.parts.core(
             *parts, zero_us=START_US, now_us=clock.now_us, quotas=self._quotas()
         )
+        if self._world.plan.search_step:
+            self.core.openings.step_cost = self.core.recovery.walks.step = self._world.plan.search_step
+        if self._world.plan.members:
+            QueueAudit(self.core.dispatch, self.journal, self._world.witness.blame).watch()
         self.is_up, self._up_at = True, self._world.clock.now
         self._world.network.listen(self.name, self)
         self._world.witness.node_started(self.name)
@@ -206,7 +212,7 @@ class SimNode:
             case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Subscribe():
                 self._world.tell(f"{self.name} < {end.other.host}", item)
                 if isinstance(item, Subscribe):
-                    self._world.witness.subscribed(item.name)
+                    self._world.witness.subscribed(QUEUES + item.queue if item.queue else item.name)
                 self.core.receive(item, end.number, self._world.clock.now)
             case Recover():
                 self._world.tell(f"{self.name} < {end.other.host}", item)

@@ -16,6 +16,7 @@ from typing import Any
 
 from reknit.protocol.dispatch.overflow import AGAIN_PERCENT
 from reknit.testing.faults import TOPICS, FaultPlan
+from reknit.testing.members import MemberProgram
 from reknit.testing.nodes import SimNode
 from reknit.testing.programs import Program
 from reknit.testing.publishers import PublisherProgram
@@ -31,6 +32,7 @@ REST_S = 600.0
 GRACE_S = 1.0
 """How long it is observed after that."""
 
+QUEUE_PATTERNS = ("plant/**", "plant/a", "**")
 PATTERNS = ("**", "plant/**", "plant/*", "plant/a", "reknit/**", "car/*")
 
 
@@ -91,6 +93,18 @@ class Simulation:
             self.subscribers.append(
                 SubscriberProgram(name, node, world, world.rng(name), pattern, durable, history)
             )
+
+        self._add_members(world.rng("members"))
+
+    def _add_members(self, rng: Random) -> None:
+        """The members of the queue, which is on one node."""
+        node, pattern = rng.choice(self.nodes).name, rng.choice(QUEUE_PATTERNS)
+        for i in range(self.plan.members):
+            name = f"q{i}"
+            member = MemberProgram(
+                name, node, self._world, self._world.rng(name), pattern, self.plan.queue_order
+            )
+            self.subscribers.append(member)
 
     @property
     def programs(self) -> list[Program]:
@@ -285,9 +299,10 @@ class Simulation:
     def _judge_rest(self) -> None:
         for node in self.nodes:
             here = [one for one in self.subscribers if one.node == node.name and one.is_up]
-            node.judge_rest(len(here))
+            queues = {subscriber.queue_key for subscriber in here}
+            node.judge_rest(len(queues))
             for subscriber in here:
-                subscriber.judge_rest(node.core.dispatch.queues.get((subscriber.connection, 1)))
+                subscriber.judge_rest(node.core.dispatch.queues.get(subscriber.queue_key))
         for publisher in self.publishers:
             if publisher.is_up and not self._may_wait(publisher):
                 publisher.judge_rest()

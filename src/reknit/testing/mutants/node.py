@@ -159,4 +159,25 @@ MUTANTS: Final = (
         new="        since[series] = seqs.last + 2",
         breaks="a subscriber is owed every event that is published after its subscription was confirmed",
     ),
+    Mutant(
+        name="search-outlives-its-connection",
+        module="reknit.node.core.openings",
+        old="        self._searches.pop(peer, None)",
+        new="        pass",
+        breaks="a node forgets a subscription whose connection is gone, also while it looks for its start",
+    ),
+    Mutant(
+        name="search-does-not-wait-for-the-journal",
+        module="reknit.node.core.start_position",
+        old="            yield WAIT  # events",
+        new="            break  # events",
+        breaks="a subscription begins behind the events that its position covers, also those on their way to the disk",
+    ),
+    Mutant(
+        name="second-part-of-a-survey-never-sent",
+        module="reknit.node.core.survey_walks",
+        old="        if not part.is_last:\n            self._walks.setdefault",
+        new="        if part.is_last:\n            self._walks.setdefault",
+        breaks="a survey is answered to its end",
+    ),
 )
