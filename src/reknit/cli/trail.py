@@ -35,14 +35,12 @@ def trail(
     elif not rows:
         typer.echo("the node remembers no attempt to deliver this event")
     else:
-        from rich.console import Console
-
-        from reknit.cli.tables import cell, table
+        from reknit.cli.tables import cell, console, table
 
         made = table(("time", "node", "path", "outcome"), ("ms",), ("text",))
         for row in rows:
             made.add_row(*map(cell, _cells(row)))
-        Console().print(made)
+        console().print(made)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

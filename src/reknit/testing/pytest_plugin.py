@@ -25,7 +25,7 @@ import pytest
 if TYPE_CHECKING:  # loaded by the tests that use a fixture
     from reknit.client.blocking.session import SyncSession
     from reknit.config import Config
-    from reknit.node.node import Node
+    from reknit.server import Node
 
 pytest_plugins = ["reknit.testing.fabric.plugin"]
 
