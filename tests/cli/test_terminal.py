@@ -142,10 +142,10 @@ def test_a_signal_ends_a_command_that_waits(
     environ = {**os.environ, "REKNIT_NODE": url}
     command = [sys.executable, "-m", "reknit", *args]
     with reknit.connect_sync(url) as session:
-        before = session.status()["connections"]
+        before = len(session.status()["peers"])
         with subprocess.Popen(command, stdin=read, stderr=subprocess.PIPE, text=True, env=environ) as process:
             try:
-                while session.status()["connections"] <= before:
+                while len(session.status()["peers"]) <= before:
                     assert process.poll() is None
                     time.sleep(0.05)
                 process.send_signal(number)
