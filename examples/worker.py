@@ -1,10 +1,12 @@
 """A worker: handles orders, several at a time. Start more of them, and they share the work."""
 
+import sys
+
 import msgspec
 
 import reknit
 
-service = reknit.App("tcp://127.0.0.1:7440", name="billing")
+service = reknit.App(sys.argv[1] if sys.argv[1:] else "tcp://127.0.0.1:7440", name="billing")
 
 
 class Order(msgspec.Struct):
