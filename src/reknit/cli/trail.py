@@ -95,14 +95,12 @@ def _parsed(event: str) -> tuple[str, int]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-
-    from reknit.cli.tables import cell, table
+    from reknit.cli.tables import cell, console, table
 
     made = table(("time", "node", "path", "outcome"), ("ms",), ("text",))
     for row in rows:
         made.add_row(*map(cell, _cells(row)))
-    Console().print(made)
+    console().print(made)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
