@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -19,8 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.errors import LocalError
+from reknit.private_topics import PRIVATE
 from reknit.spark.blocking_connection import BlockingConnection
-from reknit.spark.lake.commit_log import Lake, added_by, write_file
+from reknit.spark.lake.commits import Commit
+from reknit.spark.lake.lake import REDRIVEN, Lake
 from reknit.spark.lake.spark_tables import Transaction, clear_unfinished, read
 from reknit.spark.sink.options import SinkOptions
 from reknit.spark.sink.publisher import SinkPublisher, source_of
@@ -110,11 +111,12 @@ def redrive(
     """
     published, resumed = 0, 0
     with lake.locked("_redrive"):
+        lake.redo(["redrive"])
         clear_unfinished(lake, ["redrive"])
         if not is_dry:
             resumed = sum(_publish(spark, lake, run, to, rate, ttl_ms, None) for run in _unfinished(lake))
         found, already = select_unredriven(spark, lake, where)
-        fresh = found.where(_IS_WHOLE)
+        fresh = _on_public_topics(found.where(_IS_WHOLE))
         refused = found.where(f"not ({_IS_WHOLE})").count()
         counts = fresh.groupBy("topic").count().orderBy("topic").collect()
         topics = {row["topic"]: int(row["count"]) for row in counts}
@@ -123,6 +125,11 @@ def redrive(
             published = _publish(spark, lake, run, to, rate, ttl_ms, progress)
     chosen = sum(topics.values())
     return RedriveReport(chosen, already, published + resumed, resumed, topics, is_dry, refused)
+
+
+def _on_public_topics(letters: DataFrame) -> DataFrame:
+    """An event that a node redrove to one subscriber died on a private topic: it goes back to everybody."""
+    return letters.withColumn("topic", F.regexp_replace("topic", f"^{PRIVATE}[^/]+/", ""))
 
 
 def _sink(lake: Lake) -> str:
@@ -152,13 +159,10 @@ def _plan(spark: SparkSession, lake: Lake, fresh: DataFrame, topics: dict[str, i
     return run
 
 
-def _mark(lake: Lake, run: int) -> Path:
-    return lake.root / "_log" / "redrive" / f"{run:020d}.done"
-
-
 def _unfinished(lake: Lake) -> list[int]:
-    runs = {added_by(file) for file in lake.files("redrives", after=-1)}
-    return sorted(run for run in runs if not _mark(lake, run).exists())
+    """The redrives that were planned and not published to the end."""
+    done = lake.log(REDRIVEN)
+    return [commit.id for commit in lake.log("redrive").commits() if not done.has(commit.id)]
 
 
 def _publish(
@@ -173,6 +177,7 @@ def _publish(
     """Publish one run, and mark it as done when the node has stored everything."""
     planned = read(spark, lake, "redrives", run - 1, run).select(*_LETTER)
     letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER).join(planned, _LETTER)
+    letters = _on_public_topics(letters)
     rows = letters.orderBy(*_ORDER)
     total = planned.count() if progress else 0
     publisher = SinkPublisher(to, _sink(lake), run, 0)
@@ -190,5 +195,5 @@ def _publish(
     except BaseException:
         publisher.abort()
         raise
-    write_file(_mark(lake, run), b"")
+    lake.log(REDRIVEN).add(Commit(REDRIVEN, run, time.time_ns() // 1000))
     return publisher.count - publisher.dropped
