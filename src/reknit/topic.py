@@ -128,6 +128,8 @@ class Pattern:
     """
 
     text: str
+    own: str = field(default="", repr=False)
+    """Topics that begin with this match too, if the rest of them does: see `reknit.private_topics`."""
     parts: tuple[Part, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -166,9 +168,13 @@ class Pattern:
         (False, True)
         >>> Pattern("**").matches("reknit/audit"), Pattern("reknit/*").matches("reknit/audit")
         (False, True)
+        >>> Pattern("plant/*", own="reknit/redriven/audit/").matches("reknit/redriven/audit/plant/a")
+        True
         """
         if self.text == topic:
             return True
+        if self.own and topic.startswith(self.own):
+            return self.matches(topic[len(self.own) :])
         if self.is_topic or (is_reserved(topic) and self.parts[0] != OURS):
             return False
         return _matches(self.parts, topic.split("/"))
@@ -179,9 +185,21 @@ class Pattern:
         >>> Pattern("plant/*").matching(["car/1", "plant/b", "plant/a"])
         ['plant/b', 'plant/a']
         """
+        if self.own:
+            return self._matching_own(topics)
         if self.parts.count(REST) > 1:  # an expression would try every way to share the segments among them
             return [topic for topic in topics if self.matches(topic)]
         return list(filter(_expression(self.parts).fullmatch, topics))
+
+    def _matching_own(self, topics: Iterable[str]) -> list[str]:
+        """The same where private topics match, too."""
+        several, size = list(topics), len(self.own)
+        others = Pattern(self.text).matching(several)
+        mine = {topic for topic in several if topic.startswith(self.own) and self.matches(topic[size:])}
+        if not mine:
+            return others
+        mine.update(others)
+        return [topic for topic in several if topic in mine]
 
     def intersects(self, other: Pattern) -> bool:
         """True if some topic matches both.

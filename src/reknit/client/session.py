@@ -691,11 +691,15 @@ class Session:
         return rows
 
 
+async def _finish(publisher: RoutedPublisher) -> None:
+    await (publisher.finish() if isinstance(publisher, Publisher) else publisher.flush())
+
+
 async def _flush_all(publishers: Sequence[RoutedPublisher]) -> list[BaseException]:
     """Store everything that was published; returns the errors that no caller has got before."""
     failed = [publisher for publisher in publishers if publisher.is_heard()]
     rest = [publisher for publisher in publishers if publisher not in failed]
-    results = await asyncio.gather(*(publisher.flush() for publisher in rest), return_exceptions=True)
+    results = await asyncio.gather(*(_finish(publisher) for publisher in rest), return_exceptions=True)
     return [result for result in results if isinstance(result, BaseException)]
 
 

@@ -255,6 +255,7 @@ class Node:
             bridges=self.bridges,
             doors=self.doors,
             held_by=self.held_by,
+            anycast_repeats=lambda: self.anycast.repeats,
         )
         return AdminResponder(
             config=config,

@@ -203,7 +203,8 @@ class Simulation:
         node = self._moods.choice(self.nodes)
         what, limit = self._moods.choice(("redrive", "drop")), self._moods.choice((1, 5, 1000))
         if node.is_up:
-            node.order(what, limit=limit)
+            to = "subscriber" if limit == 5 else "all"
+            node.order(what, limit=limit, to=to)
 
     def _cancel(self) -> None:
         """An operator cancels some scheduled events."""

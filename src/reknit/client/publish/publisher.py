@@ -105,6 +105,7 @@ class Publisher:
             router, self._driver, PublisherRecoverySettings.of(config, options)
         )
         self._is_resent = options.resend_released
+        self._patience_s = config.recovery.patience_s if options.stored_by > 1 else None
 
         self._limits = BatchLimits.of(config.limits)
         self._batch_bytes = self._limits.batch_bytes
@@ -271,6 +272,17 @@ class Publisher:
         else:
             await self._driver.flush()
 
+    async def finish(self) -> None:
+        """As `flush`, but wait at most `recovery.patience_s` for further caches. Raises `TooFewCopies` after that."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self.flush()
+        except TimeoutError:
+            shortage = self._driver.machine.shortage()
+            if shortage is not None:
+                raise shortage from None
+            await self.flush()  # the node is away: it is waited for
+
     # -- gathering
 
     def _check(self, payload: Buffer | str) -> bytes:
@@ -418,7 +430,7 @@ class Publisher:
         was_heard = self._driver.error is not None and self.is_heard()
         try:
             if not was_heard:
-                await self.flush()
+                await self.finish()
         finally:
             self._router.remove_publisher(self)
             self._recovery.close()

@@ -47,6 +47,8 @@ from reknit.seqset import SeqSet
 from reknit.transport import memory
 from reknit.trust.rules import ANONYMOUS
 
+JOIN_S: Final = 5.0
+"""How long a node waits for a Zenoh router when it starts. It goes on without one, and joins when it is there."""
 FETCHES_MAX: Final = 64
 """Of how many publishers history is fetched at once. Others wait."""
 
@@ -119,10 +121,18 @@ class ZenohGateway:
         return self._recoveries.lost
 
     async def start(self) -> None:
-        """Join the network. Peers may come later."""
-        node, settings = self._node, self._settings
+        """Join the network. Peers and routers may come later."""
         await self._local_publisher.open()
-        await call(self._open, self._known_series())
+        joining = asyncio.create_task(self._join())
+        self._tasks = [joining]
+        await asyncio.wait([joining], timeout=JOIN_S)
+        if joining.done():
+            await joining
+
+    async def _join(self) -> None:
+        node, settings = self._node, self._settings
+        await self._session.open()
+        await call(self._declare, self._known_series())
         url = memory.new_url("zenoh-out")
         self._stop_listening = memory.listen(url, node)
         outbound = ZenohOutbound(
@@ -140,12 +150,11 @@ class ZenohGateway:
             work.append(outbound.beat(settings.zenoh_heartbeat_s))
         if settings.query_s:
             work.append(self._recoveries.poll(settings.query_s))
-        self._tasks = [asyncio.create_task(one) for one in work]
+        self._tasks += [asyncio.create_task(one) for one in work]
 
-    def _open(self, known: dict[Series, int]) -> None:
+    def _declare(self, known: dict[Series, int]) -> None:
         """Blocking: tokens of gateways come first, so that it is known who does what when samples come."""
         session, pattern = self._session, self._pattern
-        session.open()
         session.watch(f"{GATEWAYS}/*", self.neighbours.on_token)
         session.keep(session.token(gateway_key(self._node.name)))
         session.watch(f"{pattern}/@adv/pub/**", self._on_publisher)

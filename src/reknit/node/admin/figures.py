@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -51,6 +51,7 @@ class NodeFigures:
         bridges: HasStatus,
         doors: Mapping[str, HasStatus],
         held_by: HeldBy,
+        anycast_repeats: Callable[[], tuple[int, int]],
     ) -> None:
         self.pipelines = Pipelines()
         self._config = config
@@ -62,6 +63,7 @@ class NodeFigures:
         self._peers = peers
         self._bridges = bridges
         self._doors = doors
+        self._anycast_repeats = anycast_repeats
         self._ledger = LedgerReader(core.journal.ledger, held_by, config.limits.metric_rows_max)
         self._rates = TopicRates(core.journal.ledger)
 
@@ -98,6 +100,7 @@ class NodeFigures:
                 "is_full": core.intake.is_full,
                 "why": core.intake.stopped,
             },
+            "repeats": self._repeats(),
             "refused": self._gate.refusals.totals(),
             "quotas": self._quotas(),
             "authentication": self._gate.attempts.totals(),
@@ -114,6 +117,16 @@ class NodeFigures:
         journal = self._core.journal
         totals = msgspec.to_builtins(journal.status())
         return {"kind": self._config.journal.kind, "is_broken": bool(journal.problem), **totals}
+
+    def _repeats(self) -> dict[str, int]:
+        """How many events came back or were sent again since the node started."""
+        released, redelivered = self._core.dispatch.repeats
+        released_paths, forwarded_again = self._anycast_repeats()
+        return {
+            "released": released + released_paths,
+            "redelivered": redelivered,
+            "forwarded_again": forwarded_again,
+        }
 
     def _quotas(self) -> dict[str, dict[str, int]]:
         """By identity: how often it had to wait for its quota, and its connections, if there is a quota for them."""

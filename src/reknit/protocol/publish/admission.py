@@ -127,7 +127,11 @@ class Admission:
         if head.count > self.events_max:
             text = f"a batch of {head.count} events is over limits.batch_events_max"
         elif head.time_us > self.latest_us(peer):
-            text = "an event from too far in the future (limits.future_s_max): set the publisher's clock"
+            ahead_s = (head.time_us - self.latest_us(peer) + self._future_us) / 1e6
+            text = (
+                f"an event from {ahead_s:,.0f} s in the future (limits.future_s_max): "
+                "check the clocks of the publisher and of this node"
+            )
         elif head.flags & FLAG_STREAM:
             text = "an event without its payload can't be published: send a stream's chunks after `Begin`"
         if text:

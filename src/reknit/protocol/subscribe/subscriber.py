@@ -57,7 +57,7 @@ __all__ = [
 ]  # fmt: skip
 
 GIVEN_BACK = (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED)
-GAP_REASON = str(Reason.RETENTION)
+GAP_REASON = str(Reason.GONE)
 
 
 class Subscriber:

@@ -230,8 +230,8 @@ MUTANTS: Final = (
     Mutant(
         name="pause-ignored",
         module=f"{ROOM}.pauses",
-        old="any(one.matches(topic) for one in self._patterns.values())",
-        new="not any(one.matches(topic) for one in self._patterns.values())",
+        old="any(one.matches(public) for one in self._patterns.values())",
+        new="not any(one.matches(public) for one in self._patterns.values())",
         breaks="events of a paused topic are not delivered",
     ),
     Mutant(
