@@ -1,4 +1,4 @@
-"""What was scheduled, cancelled and published later, as it was seen from outside. `checks/schedules.py` judges it."""
+"""What was scheduled, cancelled and published later, as it was seen from outside."""
 
 from __future__ import annotations
 

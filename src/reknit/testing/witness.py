@@ -26,7 +26,7 @@ from reknit.testing.checks.dead_letters import (
     waiting_dead_letters_are_counted,
 )
 from reknit.testing.checks.deliveries import name_of
-from reknit.testing.checks.schedules import scheduled_events_are_published_once
+from reknit.testing.checks.scheduled import scheduled_events_are_published_once
 from reknit.testing.clock import START_US, Clock
 from reknit.testing.dead_letters import (
     DEAD_LETTER_TOPIC,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from reknit.cli.output import duration, size
 from reknit.cli.running import connected
-from reknit.cli.tables import cell, table
+from reknit.cli.tables import cell, console, table
 from reknit.errors import NotConnected, TlsFailed
 
 INTERVAL_S = 1.0
@@ -23,13 +23,13 @@ SILENT_S = 30.0
 
 def print_status(body: dict[str, Any]) -> None:
     """Print a node's status."""
-    Console(highlight=False).print(screen(body))
+    console().print(screen(body))
 
 
 async def watch_status(node: str) -> None:
     """Show a node's status, refreshed until cancelled."""
     async with connected(node) as session:
-        with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+        with Live(console=console(), screen=True, auto_refresh=False) as live:
             while True:
                 try:
                     live.update(screen(await session.status()), refresh=True)
@@ -117,7 +117,7 @@ def _topics(rows: list[dict[str, Any]]) -> RenderableType:
 
 
 def _subscribers(rows: list[dict[str, Any]]) -> Table:
-    made = table(("subscriber", "pattern", "state"), ("waiting", "unsettled"), ("peer",))
+    made = table(("subscriber", "pattern", "state"), ("owed", "unsettled"), ("peer",))
     colours = {"live": "green", "behind": "yellow", "away": "red"}
     for row in rows:
         colour = colours.get(row["state"], "default")
@@ -125,11 +125,17 @@ def _subscribers(rows: list[dict[str, Any]]) -> Table:
             cell(row["name"], 40) or "[dim]-[/]",
             cell(row["pattern"], 40),
             f"[{colour}]{row['state']}[/]",
-            size(row["waiting_bytes"]),
+            _owed(row),
             f"{row['unsettled']:,}",
             cell(row["peer"], 60),
         )
     return made
+
+
+def _owed(row: dict[str, Any]) -> str:
+    """How many events a subscriber has still to get or to settle; how far it is behind where counting takes long."""
+    owed = row.get("owed")
+    return f"≤ {size(row['waiting_bytes'])}" if owed is None else f"{owed:,}"
 
 
 def _pipelines(rows: list[dict[str, Any]]) -> Table:

@@ -10,7 +10,7 @@ import msgspec
 
 from reknit import environment
 from reknit.config import Config
-from reknit.ledger import ANYCAST
+from reknit.ledger import ANYCAST, Account
 from reknit.ledger.topics import TopicTotals
 from reknit.ledger.walk import HeldBy
 from reknit.node.admin.ledger_reader import EVERY_OTHER, LedgerReader, LedgerSums
@@ -23,6 +23,8 @@ from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.trust.gate import Gate
 from reknit.version import __version__
 
+OWED_ROWS_MAX: Final = 5_000
+"""With more durable subscribers times series than this, the status does not count what each is owed."""
 DOORS: Final = ("http", "amqp")
 """The gateways that the status shows, also where they are off."""
 
@@ -166,20 +168,37 @@ class NodeFigures:
                         "pattern": account.pattern.text,
                         "state": "anycast" if name.startswith(ANYCAST) else "away",
                         "waiting_bytes": journal.end - account.floor,
+                        "owed": self._owed(account),
                     }
                     | {"unsettled": 0, "again": 0, "peer": "", "members": 0}
                 )
         return rows
 
+    def _owed(self, account: Account) -> int | None:
+        """How many events a durable subscriber has still to get or to settle; None if counting would take long."""
+        published = self._core.journal.ledger.published
+        if len(published) * len(self._core.journal.ledger.accounts) > OWED_ROWS_MAX:
+            return None
+        return sum(
+            account.owed(series, seqs).difference(account.ended(series)).count
+            for series, seqs in published.items()
+            if account.pattern.matches(series[0])
+        )
+
     def _connected(self, queue: Queue) -> dict[str, Any]:
         peer = None if isinstance(queue, SharedQueue) else self._peers.get(queue.peer)
         members = len(queue.members) if isinstance(queue, SharedQueue) else 0
+        account = self._core.journal.ledger.accounts.get(queue.name) if queue.name else None
+        owed = queue.unsettled.count if queue.is_live else None
+        if account is not None:
+            owed = self._owed(account)
         behind = 0 if queue.is_live else self._core.journal.end - queue.cursor.position
         return {
             "name": queue.name,
             "pattern": queue.pattern.text,
             "state": "live" if queue.is_live else "behind",
             "waiting_bytes": behind,
+            "owed": owed,
             "unsettled": queue.unsettled.count,
             "again": len(queue.retries),
             "peer": str(peer) if peer else "",

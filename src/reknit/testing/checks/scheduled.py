@@ -1,17 +1,26 @@
-"""The check of scheduled events: they are published once, in time, or cancelled."""
+"""The check of events that are published later."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from reknit.ledger import Series
 from reknit.testing.checks.promise import promise
-from reknit.testing.scheduled import ScheduledEvents
+
+
+class SeenSchedules(Protocol):
+    """What was seen from outside: see `ScheduledEvents`."""
+
+    due_us: dict[bytes, int]
+    published_us: dict[tuple[str, bytes], list[int]]
+    asked: set[tuple[str, str]]
+    told: set[tuple[str, str]]
 
 
 @promise("A scheduled event is published once and not before its time, unless it was cancelled.")
 def scheduled_events_are_published_once(
-    node: str, seen: ScheduledEvents, confirmed: Iterable[tuple[Series, int, bytes]]
+    node: str, seen: SeenSchedules, confirmed: Iterable[tuple[Series, int, bytes]]
 ) -> Iterator[str]:
     """`confirmed` are the scheduled events that the node acknowledged."""
     for (topic, source), seq, payload in confirmed:
