@@ -21,7 +21,9 @@ def table(texts: tuple[str, ...], numbers: tuple[str, ...], more: tuple[str, ...
     """A table with these columns: texts, then numbers, then more texts."""
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for title in texts + numbers + more:
-        made.add_column(title, justify="right" if title in numbers else "left", overflow="fold")
+        is_number = title in numbers
+        # a number that is broken over lines would be read as two
+        made.add_column(title, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     return made
 
 

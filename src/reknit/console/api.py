@@ -24,6 +24,7 @@ from reknit.outcome import Code
 log = logging.getLogger("reknit.console")
 
 ROOT: Final = "/api/v1/"
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LIVE: Final = f"{ROOT}live"
 STATUS: Final = {
     Code.INVALID_ARGUMENT: 400,
@@ -59,6 +60,24 @@ class ConsoleApi:
         headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
         headers += [("X-Content-Type-Options", "nosniff"), *self._origins.cors(request)]
         connection.answer(status, headers, msgspec.json.encode(body, enc_hook=_plain), request.keep_alive)
+
+    async def metrics(self, connection: HttpConnection, request: HttpRequest) -> None:
+        """`/metrics`, for Prometheus."""
+        if request.method not in ("GET", "HEAD"):
+            connection.answer_text(request, 405, "use GET")
+            return
+        status, body = await _settled(self._metrics(connection, request))
+        if status != 200:
+            connection.answer_text(request, status, body["error"])
+            return
+        headers = [("Content-Type", METRICS_TYPE), ("Cache-Control", "no-store")]
+        connection.answer(200, headers, body.encode(), request.keep_alive)
+
+    async def _metrics(self, connection: HttpConnection, request: HttpRequest) -> str:
+        if request.refusal:
+            raise Refused(Code.UNAUTHENTICATED, request.refusal)
+        operator = Operator(request.token, connection.certified, connection.address)
+        return str(await (await self._sessions.of(operator)).ask("metrics"))
 
     async def _live_answer(self, connection: HttpConnection, request: HttpRequest) -> None:
         """Send figures as they change."""

@@ -100,6 +100,7 @@ class AdminResponder:
             "ledger_page": listings.ledger,
             "losses": listings.losses,
             "clients": clients.page,
+            "metrics": self._metrics,
             "story": stories.story,
             "queues": queues.rows,
             "align": self._align,
@@ -220,6 +221,12 @@ class AdminResponder:
         answer = _refusal(ask, error)
         peer.send(answer)
         self._on_order(ask, peer.id, Code(answer.code), answer.text, None)
+
+    async def _metrics(self, args: dict[str, Any]) -> str:
+        """Every metric as Prometheus reads it."""
+        from reknit.node.admin.metrics import metrics_text  # it loads slowly
+
+        return metrics_text(*await self._figures_of.for_metrics())
 
     def _describe(self, args: dict[str, Any]) -> Reply:
         """Every setting except secret ones, and where its value comes from."""

@@ -11,6 +11,7 @@ from reknit import environment
 from reknit.errors import Gone, LocalError
 from reknit.ledger.account import Account, Series
 from reknit.ledger.topics import TopicTotals
+from reknit.ledger.verdict import verdict
 from reknit.ledger.walk import STEP_SERIES
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.admin.inspection.loss_times import LossTimes
@@ -80,9 +81,13 @@ class Listings:
         several.sort(
             key=lambda row: (self._trouble(row, ""), *(-row[one] for one in columns), row["subscriber"])
         )
+        totals = total(sums.rows)
+        said = verdict(totals, len(several))
         return {
+            "mood": said.mood,
+            "sentence": said.text,
             "age_s": round(sums.age_s),
-            "totals": {**total(sums.rows), **self._figures.history.of()},
+            "totals": {**totals, **self._figures.history.of()},
             "subscribers": [self._with_lag(row, "") for row in several[:SUBSCRIBERS_MAX]],
             "subscriber_count": len(several),
             **page,

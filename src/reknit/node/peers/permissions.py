@@ -54,6 +54,7 @@ _READING: Final = frozenset(
         "streams",
         "pipeline",
         "pipelines",
+        "metrics",
     )
 )
 """Admin requests about all topics: a peer that may watch everything may send them."""

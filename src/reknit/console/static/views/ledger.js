@@ -10,14 +10,6 @@ import { Plot } from "../lib/plot.js";
 const LIMIT = 50;
 const ORDERS = [["", "trouble first"], ["lost", "most lost"], ["dead_lettered", "most dead letters"], ["in_flight", "most in flight"], ["published", "most published"], ["accepted", "most accepted"]];
 
-/** The sentence of the ledger, as `reknit status --watch` prints it. */
-export function sentence(totals, subscribers) {
-  if (!subscribers) return ["", "Nobody is owed an event yet"];
-  if (totals.unbalanced) return ["lost", `The ledger does not balance in ${plural(totals.unbalanced, "row")}`];
-  if (totals.lost) return ["lost", `${plural(totals.lost, "event")} ${totals.lost === 1 ? "is" : "are"} lost, and it is known which`];
-  return ["good", "Every event is accounted for"];
-}
-
 /** Where the losses are. */
 const place = (rows) => {
   const row = rows.find((one) => one.lost > 0);
@@ -28,7 +20,7 @@ export function Ledger({ params }) {
   const { data, problem } = useLive({ ledger: ["ledger", { ...params, limit: LIMIT }], summary: ["summary"] });
   if (!data.ledger) return html`<${Waiting} title="Ledger" problem=${problem} />`;
   const { totals, subscribers, rows, subscriber_count: known, age_s: age } = data.ledger;
-  const [mood, text] = sentence(totals, known);
+  const { mood, sentence } = data.ledger;
   const summary = data.summary;
   const broken = summary?.journal.problem || (summary?.intake.is_full && summary.intake.why);
   const lately = rows.filter((row) => row.changed_s !== null && row.changed_s !== undefined);
@@ -36,7 +28,7 @@ export function Ledger({ params }) {
     <${Trouble} problem=${problem} />
     ${broken && html`<p class="note wrong" role="alert">Publishers wait: ${broken}</p>`}
     <section class="card verdict" aria-label="The ledger's verdict">
-      <h1 class=${mood} aria-live="polite">${text}</h1>
+      <h1 class=${mood} aria-live="polite">${sentence}</h1>
       <p class="quiet">${totals.lost > 0 || totals.unbalanced > 0 ? place(subscribers) : "published = accepted + dead-lettered + lost + in flight, for every durable subscriber and topic."}
         ${age > 5 && ` These sums are ${duration(age)} old: the ledger is large.`}</p>
       <${Bar} row=${totals} kind="big" />
