@@ -29,7 +29,7 @@ PATHS = {
     "d3-timer": "./d3-timer.js",
 }
 IMPORT = re.compile(r'(from\s*)"([@a-z0-9/-]+)"')
-HEAD = "# Written by others, and in static/vendor/: from which package, under which licence, with which hash. A test compares.\n"
+HEAD = "# Files of others in static/vendor/: of which package, under which licence, with which hash. A test compares.\n"
 
 
 def package_files(name: str, version: str, folder: Path) -> tuple[dict[str, bytes], str]:

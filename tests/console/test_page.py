@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -95,7 +95,7 @@ def test_every_view_can_be_opened_by_its_address_and_used_by_everybody(chromium:
     "options", [{"color_scheme": "dark"}, {"viewport": PHONE, "has_touch": True}], ids=["dark", "phone"]
 )
 def test_it_is_as_good_in_the_dark_and_on_a_phone(
-    chromium: Browser, node: Web, options: dict[str, object]
+    chromium: Browser, node: Web, options: dict[str, Any]
 ) -> None:
     with opened(chromium, node.url, **options) as page:
         for view, text in views(node)[::3]:

@@ -110,7 +110,13 @@ class ConsoleApi:
         values = self._values(resource, request)
         operator = Operator(request.token, connection.certified, connection.address)
         session = await self._sessions.of(operator)
-        return await resource.answer(session, values)
+        try:
+            return await resource.answer(session, values)
+        except NotConnected:
+            if not session.is_lost or resource.method != "GET":
+                raise
+        # what proved who they are was revoked meanwhile, perhaps: a new connection is told
+        return await resource.answer(await self._sessions.of(operator), values)
 
     def _values(self, resource: Resource, request: HttpRequest) -> Values:
         """The parameters and the body. An order has to be JSON, which no foreign page can send without asking first."""

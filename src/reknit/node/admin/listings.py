@@ -193,12 +193,12 @@ def oldest_s(journal: Journal, subscriber: str, topic: str = "") -> float | None
     if account is None:
         return None
     if not topic:
-        found = _oldest_from(journal, account)
-        topics = journal.ledger.series.topics(account.pattern) if found is None else []
-        if found is None and 0 < len(topics) <= TOPICS_MAX:
+        age_s = _oldest_from(journal, account)
+        topics = journal.ledger.series.topics(account.pattern) if age_s is None else []
+        if 0 < len(topics) <= TOPICS_MAX:
             ages = [oldest_s(journal, subscriber, one) for one in topics]
             return max((age for age in ages if age is not None), default=None)
-        return found
+        return age_s
     times: list[int] = []
     several = journal.ledger.series.of(topic)
     for series in several[:SERIES_MAX]:
