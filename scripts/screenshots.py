@@ -163,6 +163,7 @@ async def pictures(node: Any, engine_of: Any) -> None:
         browser = await engine.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         page = await browser.new_page(viewport=SIZE)
         for name, view in views.items():
+            await report_pipeline(node.urls[0], node.epoch, node.journal.end)
             await shoot(page, url, name, view)
         dark = await browser.new_page(viewport=SIZE, color_scheme="dark")
         await shoot(dark, url, "console-dark", "ledger")

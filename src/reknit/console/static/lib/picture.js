@@ -35,7 +35,7 @@ export function Picture({ things, ties, chosen, onChoose }) {
     const within = () => {
       for (const node of nodes) {
         node.x = Math.max(MARGIN, Math.min(WIDTH - MARGIN, node.x));
-        node.y = Math.max(40, Math.min(HEIGHT - 50, node.y));
+        node.y = Math.max(40, Math.min(HEIGHT - 72, node.y));
       }
     };
     simulation.current = one;

@@ -34,10 +34,10 @@ function Pipeline({ row }) {
       <div class="tile"><b>${size(row.lag_bytes)}</b><span>behind the journals</span></div>
       <div class="tile"><b class=${row.lost ? "lost" : ""}>${count(row.lost)}</b><span>lost</span></div>
       <div class="tile"><b class=${row.late ? "dead" : ""}>${count(row.late)}</b><span>came too late</span></div>
-      <div class="tile"><b>${audit ? (audit.is_balanced ? html`<span class="good">balanced</span>` : html`<span class="lost">${count(audit.problems)} problems</span>`) : "none"}</b>
+      <div class="tile"><b class=${!audit ? "quiet" : audit.is_balanced ? "good" : "lost"}>${!audit ? "none" : audit.is_balanced ? "balanced" : `${count(audit.problems)} problems`}</b>
         <span>last audit${audit && html`, <${At} us=${audit.at_us} />, ${count(audit.rows)} rows`}</span></div>
     </div>
-    ${audit?.page && html`<p class="small quiet">Its page: <code>${audit.page}</code></p>`}
+    ${audit?.page && html`<p class="note small">The page of the last audit: <code>${audit.page}</code></p>`}
     ${row.tables.length > 0 && html`<${Table} caption=${`Tables of ${row.lake}`} rows=${row.tables} empty="" columns=${[
       ["table", (one) => one.name, "name"],
       ["files", (one) => count(one.files), "number"],
