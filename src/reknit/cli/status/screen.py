@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -10,10 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from reknit.cli import running
 from reknit.cli.output import duration, size
-from reknit.cli.running import connected
 from reknit.cli.tables import cell, table
-from reknit.client.session import Session
 from reknit.errors import NotConnected, Refused, TlsFailed
 
 INTERVAL_S = 1.0
@@ -27,14 +28,13 @@ SILENT_S = 30.0
 
 async def look(node: str) -> dict[str, Any]:
     """A node's status, with the sums of its ledger."""
-    async with connected(node) as session:
-        return await _ask(session)
+    return await _ask(partial(running.asked, node))
 
 
-async def _ask(session: Session) -> dict[str, Any]:
-    body = await session.status()
+async def _ask(ask: Callable[..., Awaitable[Any]]) -> dict[str, Any]:
+    body: dict[str, Any] = await ask("status")
     try:
-        return {**body, "ledger": await session.ask("ledger_page", limit=0)}
+        return {**body, "ledger": await ask("ledger_page", limit=0)}
     except Refused:  # a node of an older version
         return body
 
@@ -47,12 +47,12 @@ def print_status(body: dict[str, Any]) -> None:
 
 async def watch_status(node: str) -> None:
     """Show a node's status, refreshed until cancelled."""
-    async with connected(node) as session:
+    async with running.connected(node) as session:
         console = Console(highlight=False)
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 try:
-                    live.update(screen(await _ask(session), console.width), refresh=True)
+                    live.update(screen(await _ask(session.ask), console.width), refresh=True)
                 except NotConnected as error:
                     live.update(Text(_away(error), style="red"), refresh=True)
                 await asyncio.sleep(INTERVAL_S)
