@@ -59,9 +59,9 @@ bench: setup ## Measure reknit beside its peers (writes bench/results.json); PAR
 	@$(BIN)/python -m bench
 	@for part in $(PARTS); do echo; echo "python -m bench.$$part"; $(BIN)/python -m bench.$$part || exit 1; done
 
-sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0 KEEP_GOING=1; FABRIC=1 or LARGE=1 for whole fabrics
+sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0 KEEP_GOING=1; FABRIC=1 or LARGE=1 for whole fabrics, GROUP=1
 	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0)) \
-	  $(if $(FABRIC),--fabric) $(if $(LARGE),--large) $(if $(KEEP_GOING),--keep-going) $(addprefix --set ,$(SET))
+	  $(if $(FABRIC),--fabric) $(if $(LARGE),--large) $(if $(GROUP),--group) $(if $(KEEP_GOING),--keep-going) $(addprefix --set ,$(SET))
 
 sim-coverage: setup ## Print which part of the code the simulations run: SEEDS=500 FABRICS=500
 	@$(BIN)/python scripts/sim_coverage.py --seeds $(or $(SEEDS),500) --fabrics $(or $(FABRICS),500) $(if $(MISSING),--missing)

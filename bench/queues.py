@@ -1,10 +1,12 @@
 """Work queues: how many events a second are processed with an outcome, and how evenly a burst is shared.
 
-python -m bench.queues             beside Redis streams with consumer groups, if redis-server is there
+python -m bench.queues             beside Redis streams with consumer groups, if redis-server is there, and RabbitMQ
+                                   through aio-pika, if rabbitmq-server is there
 
 Each event (100 bytes) goes to one of 2 or 8 workers, each a process, which settles it. The rate counts events from the
 first one that is published to the last one that is settled. reknit syncs its journal before it acknowledges; Redis
-appends to a file and syncs every second. RabbitMQ is left out: its client is not among the locked packages.
+appends to a file and syncs every second. RabbitMQ has a durable classic queue and a quorum queue (`bench/rabbitmq.py`),
+and gets a fifth of the events.
 
 The burst of 1,000 events is for 8 workers that need 5 ms each. Its fairness is the coefficient of variation of the
 workers' counts. Two workers of 20 ms could process 200 events in 2.0 s.
@@ -28,6 +30,7 @@ from typing import Any, Final
 
 import uvloop
 
+from bench import rabbitmq
 from reknit.client.session import Session, connect
 from reknit.processes.process import NodeProcess, ending, free_port
 
@@ -36,11 +39,15 @@ RULE: Final = '[[topics]]\npattern = "orders/**"\ndistribution = "balanced"\n'
 QUEUE: Final = "work"
 PAYLOAD: Final = b"x" * 100
 CALL_EVENTS: Final = 500
+AHEAD_CALLS: Final = 8
+"""How many calls the publisher has under way, or Redis and RabbitMQ as many events of."""
 READ_EVENTS: Final = 500
 BURST: Final = 1_000
 GOAL_CV, GOAL_TIMES = 0.10, 10
 WAIT_S: Final = 120.0
 STREAM: Final = b"work"
+RABBIT_PART: Final = 5
+"""RabbitMQ gets one of so many events: its rate is a fraction of the others'."""
 
 
 # -- reknit
@@ -79,8 +86,10 @@ async def publish(url: str, kind: str, events: int) -> float:
         before = await accepted(session, kind)
         began = time.perf_counter()
         publisher = session.publisher(TOPIC[kind])
-        for _ in range(events // CALL_EVENTS):
-            await publisher.publish_many([PAYLOAD] * CALL_EVENTS)
+        for _ in range(events // CALL_EVENTS // AHEAD_CALLS):
+            await asyncio.gather(
+                *(publisher.publish_many([PAYLOAD] * CALL_EVENTS) for _ in range(AHEAD_CALLS))
+            )
         await until_accepted(session, kind, before + events)
         return events / (time.perf_counter() - began)
 
@@ -135,9 +144,9 @@ def redis_publish(port: int, events: int) -> float:
     client = redis.Redis(host="127.0.0.1", port=port)
     group = _group(client)
     before, began = group["entries-read"] - group["pending"], time.perf_counter()
-    for _ in range(events // CALL_EVENTS):
+    for _ in range(events // CALL_EVENTS // AHEAD_CALLS):
         pipeline = client.pipeline(transaction=False)
-        for _ in range(CALL_EVENTS):
+        for _ in range(CALL_EVENTS * AHEAD_CALLS):
             pipeline.xadd(STREAM, {b"e": PAYLOAD})
         pipeline.execute()
     deadline = time.monotonic() + WAIT_S
@@ -232,6 +241,27 @@ def measure_redis(events: int) -> dict[str, Any]:
     return figures
 
 
+def measure_rabbitmq(events: int) -> dict[str, Any]:
+    command = rabbitmq.program()
+    if command is None:
+        return {}
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, rabbitmq.rabbitmq_server(command, Path(folder)) as url:
+        for kind in rabbitmq.KINDS:
+            for count in (2, 8):
+                with workers(count, url, kind):
+                    rate = uvloop.run(rabbitmq.publish(url, kind, PAYLOAD, events, CALL_EVENTS * AHEAD_CALLS))
+                figures[f"rabbitmq_{kind}_{count}_workers_per_s"] = round(rate)
+    return figures
+
+
+PEERS: Final = {
+    "redis": "Redis",
+    "rabbitmq_classic": "RabbitMQ classic",
+    "rabbitmq_quorum": "RabbitMQ quorum",
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -239,28 +269,36 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100_000, help="how many events the rate is of")
     parser.add_argument("--work", nargs=3, metavar=("PLACE", "KIND", "NAME"), help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.events -= args.events % (CALL_EVENTS * AHEAD_CALLS * RABBIT_PART)
     if args.work:
         place, kind, name = args.work
         if kind == "redis":
             redis_work(int(place), name)
+        elif kind in rabbitmq.KINDS:
+            uvloop.run(rabbitmq.work(place, kind))
         else:
             uvloop.run(work(place, kind))
         return
     figures = measure_reknit(args.events) | measure_redis(args.events)
+    figures |= measure_rabbitmq(args.events // RABBIT_PART)
     print(json.dumps(figures, indent=2))
     for kind in ("balanced", "queue"):
         met = figures[f"{kind}_cv"] < GOAL_CV
         print(f"{kind}: coefficient of variation below {GOAL_CV:.0%}: {'met' if met else 'missed'}")
-        for count in (2, 8):
-            if (redis_per_s := figures.get(f"redis_{count}_workers_per_s")) is None:
-                continue
-            times = figures[f"{kind}_{count}_workers_per_s"] / redis_per_s
-            met = times >= GOAL_TIMES
-            print(
-                f"{kind}: {times:.1f} times Redis, {count} workers; goal {GOAL_TIMES}: {'met' if met else 'missed'}"
-            )
-    if "redis_2_workers_per_s" not in figures:
-        print("Redis was not measured: no redis-server (apt-get install redis-server)")
+        for peer, called in PEERS.items():
+            _compare(figures, kind, peer, called)
+    for peer, called in PEERS.items():
+        if f"{peer}_2_workers_per_s" not in figures:
+            print(f"{called} was not measured: its server is not installed")
+
+
+def _compare(figures: dict[str, Any], kind: str, peer: str, called: str) -> None:
+    for count in (2, 8):
+        if (peer_per_s := figures.get(f"{peer}_{count}_workers_per_s")) is None:
+            continue
+        times = figures[f"{kind}_{count}_workers_per_s"] / peer_per_s
+        met = "met" if times >= GOAL_TIMES else "missed"
+        print(f"{kind}: {times:.1f} times {called}, {count} workers; goal {GOAL_TIMES}: {met}")
 
 
 if __name__ == "__main__":

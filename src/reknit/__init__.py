@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reknit.address import Address
     from reknit.batch import Batch
     from reknit.checkpoint import Checkpoint
+    from reknit.client.app import App, Reject, Retry
     from reknit.client.blocking.publisher import SyncPublisher
     from reknit.client.blocking.session import SyncSession, connect_sync
     from reknit.client.blocking.subscription import SyncSubscription
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from reknit.client.group.group import Group
     from reknit.client.publish.outcomes import OutcomePublisher
     from reknit.client.publish.publisher import Publisher
+    from reknit.client.publish.scheduling import ScheduledEvent
     from reknit.client.publish.typed_publisher import TypedPublisher
     from reknit.client.rpc.requests import Reply
-    from reknit.client.rpc.service import Service
+    from reknit.client.rpc.service import Request, Service
     from reknit.client.session import Session, connect
     from reknit.client.subscribe.subscription import Subscription
     from reknit.client.subscribe.typed_subscription import TypedSubscription
@@ -67,6 +69,7 @@ __all__ = [
     "JSON",
     "Aborted",
     "Address",
+    "App",
     "Attributes",
     "Batch",
     "Checkpoint",
@@ -95,12 +98,16 @@ __all__ = [
     "OutcomePublisher",
     "Publisher",
     "Refused",
+    "Reject",
     "Rejected",
     "ReknitError",
     "Released",
     "RemoteError",
     "Reply",
+    "Request",
     "RequestFailed",
+    "Retry",
+    "ScheduledEvent",
     "Service",
     "Session",
     "Subscription",
@@ -125,6 +132,7 @@ _HOMES = {
     "JSON": "reknit.client.codecs",
     "Aborted": "reknit.errors",
     "Address": "reknit.address",
+    "App": "reknit.client.app",
     "Attributes": "reknit.envelope.attributes",
     "Batch": "reknit.batch",
     "Checkpoint": "reknit.checkpoint",
@@ -153,12 +161,16 @@ _HOMES = {
     "OutcomePublisher": "reknit.client.publish.outcomes",
     "Publisher": "reknit.client.publish.publisher",
     "Refused": "reknit.errors",
+    "Reject": "reknit.client.app",
     "Rejected": "reknit.errors",
     "ReknitError": "reknit.errors",
     "Released": "reknit.errors",
     "RemoteError": "reknit.errors",
     "Reply": "reknit.client.rpc.requests",
+    "Request": "reknit.client.rpc.service",
     "RequestFailed": "reknit.errors",
+    "Retry": "reknit.client.app",
+    "ScheduledEvent": "reknit.client.publish.scheduling",
     "Service": "reknit.client.rpc.service",
     "Session": "reknit.client.session",
     "Subscription": "reknit.client.subscribe.subscription",

@@ -44,6 +44,7 @@ from reknit.envelope.columns import has_attributes, read_attributes
 from reknit.errors import LocalError
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
+from reknit.private_topics import public_topic
 
 __all__ = [
     "FLAG_ATTRIBUTES",
@@ -262,7 +263,7 @@ class _BatchEvent(msgspec.Struct, Settleable, frozen=True, gc=False):
 
     @property
     def topic(self) -> str:
-        return self.batch.head.topic
+        return public_topic(self.batch.head.topic)
 
     @property
     def source(self) -> bytes:

@@ -8,7 +8,9 @@ import msgspec
 
 from reknit.attempts import Attempt
 from reknit.decoding import decode_packed
+from reknit.fields import Number
 from reknit.outcome import Code
+from reknit.private_topics import public_topic
 from reknit.topic import Pattern
 
 __all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetterContent", "DeadLetterFilter", "read_letter"]
@@ -112,8 +114,8 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A pattern."""
     code: str = ""
     subscriber: str = ""
-    since_us: int = 0
-    until_us: int = 0
+    since_us: Number = 0
+    until_us: Number = 0
 
     def fits(self, letter: DeadLetterContent, pattern: Pattern | None = None) -> bool:
         """Whether a dead letter matches. The caller passes the pattern of `topic`, so that it is parsed once.
@@ -124,7 +126,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         return (
             (not self.reason or letter.reason == self.reason)
-            and (pattern is None or pattern.matches(letter.topic))
+            and (pattern is None or pattern.matches(public_topic(letter.topic)))
             and (not self.code or letter.code == Code[self.code.upper()])
             and (not self.subscriber or letter.subscriber == self.subscriber)
             and self.since_us <= letter.died_us

@@ -25,6 +25,7 @@
     │   ├── Rejected            a subscriber refused it permanently
     │   └── Modified            processing failed, or is in doubt: it may have been processed
     ├── Gone                    (also LookupError) retention has removed what was asked for
+    ├── TooFewCopies            stored, but by fewer caches than the publisher wants
     └── JournalError            the journal could not read or write
         ├── JournalFull         no room left; nothing staged was lost
         ├── JournalCorrupt      stored bytes are damaged
@@ -42,7 +43,7 @@ __all__ = [
     "Aborted", "Closed", "Full", "Gone", "InvalidAddress", "InvalidAttributes", "InvalidCheckpoint", "InvalidConfig",
     "InvalidPayload", "InvalidTopic", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked", "LocalError",
     "MalformedFrame", "Modified", "NotConnected", "NotOpen", "Refused", "Rejected", "ReknitError", "Released",
-    "RemoteError", "RequestFailed", "TlsFailed", "TooLarge", "Undelivered", "VersionMismatch",
+    "RemoteError", "RequestFailed", "TlsFailed", "TooFewCopies", "TooLarge", "Undelivered", "VersionMismatch",
 ]  # fmt: skip
 
 _SHOWN_CHARS_MAX = 80
@@ -407,6 +408,25 @@ class Gone(ReknitError, LookupError):
         of, held = f" of {self.what}" if self.what else "", self.first_held
         return (
             f"gone: retention removed everything{of} before {held}; continue from {held}, or read the archive"
+        )
+
+
+class TooFewCopies(ReknitError):
+    """Events are stored by fewer caches than their publisher wants (`stored_by`).
+
+    >>> print(TooFewCopies("plant/temp", 7, 1, 3))
+    events on 'plant/temp' from seq 7 on are stored 1 time, not 3 times; start relays or caches, or lower stored_by
+    """
+
+    def __init__(self, topic: str, first: int, copies: int, wanted: int) -> None:
+        super().__init__(topic, first, copies, wanted)
+        self.topic, self.first, self.copies, self.wanted = topic, first, copies, wanted
+
+    def __str__(self) -> str:
+        times = f"{self.copies} time{'' if self.copies == 1 else 's'}"
+        return (
+            f"events on {self.topic!r} from seq {self.first} on are stored {times}, not {self.wanted} times; "
+            "start relays or caches, or lower stored_by"
         )
 
 

@@ -8,7 +8,7 @@ with a function of this module.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -42,8 +42,6 @@ AnySource = Annotated[bytes, Meta(max_length=SOURCE_BYTES)]
 """A source, or nothing for all."""
 Topic = Annotated[str, Meta(max_length=TOPIC_CHARS_MAX)]
 """A topic or a pattern, not longer than one may be. Its spelling is checked where it is used."""
-QueueOrder = Literal["", "source", "key"]
-"""What a queue keeps in order; empty: what the rules of its topics say."""
 QueueName = Annotated[str, Meta(max_length=255, pattern=r"\A[\w.:@-]*\Z")]
 """The name of a queue, or nothing: letters, digits and `_ . : @ -`."""
 CodeNumber = Annotated[int, Meta(ge=0, le=int(max(Code)))]

@@ -139,6 +139,8 @@ class Reason(StrEnum):
     """A fault in reknit itself."""
     RETENTION = "retention"
     """Retention removed it before it was delivered."""
+    GONE = "gone"
+    """Nobody has it any more, and retention did not remove it here: a node forgot it, or caches let go of it."""
     DAMAGED = "damaged"
     """Its bytes in the journal are damaged: a file was changed, or the disk returns other bytes than were written."""
 
@@ -164,6 +166,7 @@ CODE_OF: dict[Reason, Code] = {
     Reason.UNAUTHENTICATED: Code.UNAUTHENTICATED,
     Reason.INTERNAL: Code.INTERNAL,
     Reason.RETENTION: Code.DATA_LOSS,
+    Reason.GONE: Code.DATA_LOSS,
     Reason.DAMAGED: Code.DATA_LOSS,
 }
 """The code of each reason. A subscriber that rejects an event may give another code instead."""

@@ -24,7 +24,15 @@ from functools import lru_cache
 
 from reknit.errors import InvalidTopic
 
-__all__ = ["TOPIC_BYTES_MAX", "Pattern", "check_topic", "is_reserved"]
+__all__ = [
+    "TOPIC_BYTES_MAX",
+    "Pattern",
+    "check_topic",
+    "is_reserved",
+    "is_scheduled",
+    "schedule_topic",
+    "target_of",
+]
 
 TOPIC_BYTES_MAX = 255 * 4
 """The longest topic or pattern, in utf-8 bytes."""
@@ -34,6 +42,8 @@ VERBATIM = "@"
 OURS = "reknit"
 """The first segment of topics that only nodes write on."""
 RESERVED = f"{OURS}/"
+SCHEDULED = f"{RESERVED}scheduled/"
+"""Below this are the topics of events that are to be published later. Each names the topic that they are for."""
 
 Part = str | tuple[str, ...]
 """One segment of a pattern: a literal, ANY, REST, or the pieces between the `$*`s."""
@@ -66,6 +76,33 @@ def is_reserved(topic: str) -> bool:
     return topic.startswith(RESERVED)
 
 
+def is_scheduled(topic: str) -> bool:
+    """Whether the events on a topic are to be published later, on another one that is not reserved.
+
+    >>> is_scheduled("reknit/scheduled/orders"), is_scheduled("reknit/scheduled/reknit/audit")
+    (True, False)
+    """
+    return topic.startswith(SCHEDULED) and not is_reserved(topic.removeprefix(SCHEDULED))
+
+
+def schedule_topic(topic: str) -> str:
+    """Where events that are to be published on a topic later are stored until then.
+
+    >>> schedule_topic("orders/new")
+    'reknit/scheduled/orders/new'
+    """
+    return SCHEDULED + topic
+
+
+def target_of(topic: str) -> str:
+    """The topic on which events are published that are published on this one.
+
+    >>> target_of("reknit/scheduled/orders/new"), target_of("orders/new")
+    ('orders/new', 'orders/new')
+    """
+    return topic.removeprefix(SCHEDULED) if is_scheduled(topic) else topic
+
+
 def _check(text: str, kind: str) -> None:
     if refused := _REFUSED.search(text):
         why = f"has {refused[0]!r} at {refused.start()}; leave out '?', '#' and control characters"
@@ -91,6 +128,8 @@ class Pattern:
     """
 
     text: str
+    own: str = field(default="", repr=False)
+    """Topics that begin with this match too, if the rest of them does: see `reknit.private_topics`."""
     parts: tuple[Part, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -129,9 +168,13 @@ class Pattern:
         (False, True)
         >>> Pattern("**").matches("reknit/audit"), Pattern("reknit/*").matches("reknit/audit")
         (False, True)
+        >>> Pattern("plant/*", own="reknit/redriven/audit/").matches("reknit/redriven/audit/plant/a")
+        True
         """
         if self.text == topic:
             return True
+        if self.own and topic.startswith(self.own):
+            return self.matches(topic[len(self.own) :])
         if self.is_topic or (is_reserved(topic) and self.parts[0] != OURS):
             return False
         return _matches(self.parts, topic.split("/"))
@@ -142,9 +185,21 @@ class Pattern:
         >>> Pattern("plant/*").matching(["car/1", "plant/b", "plant/a"])
         ['plant/b', 'plant/a']
         """
+        if self.own:
+            return self._matching_own(topics)
         if self.parts.count(REST) > 1:  # an expression would try every way to share the segments among them
             return [topic for topic in topics if self.matches(topic)]
         return list(filter(_expression(self.parts).fullmatch, topics))
+
+    def _matching_own(self, topics: Iterable[str]) -> list[str]:
+        """The same where private topics match, too."""
+        several, size = list(topics), len(self.own)
+        others = Pattern(self.text).matching(several)
+        mine = {topic for topic in several if topic.startswith(self.own) and self.matches(topic[size:])}
+        if not mine:
+            return others
+        mine.update(others)
+        return [topic for topic in several if topic in mine]
 
     def intersects(self, other: Pattern) -> bool:
         """True if some topic matches both.

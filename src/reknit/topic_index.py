@@ -43,6 +43,8 @@ class TopicIndex(Generic[T]):
         >>> index.add(Pattern("a"), 1), index.add(Pattern("a"), 1), len(index)
         (True, False, 1)
         """
+        if pattern.own:
+            self.add(_private(pattern), value)
         node = self._root
         for part in pattern.parts:
             node = node.children.get(part) or node.grow(part)
@@ -61,6 +63,8 @@ class TopicIndex(Generic[T]):
         >>> index.add(Pattern("a"), 1), index.remove(Pattern("a"), 1), index.remove(Pattern("a"), 1)
         (True, True, False)
         """
+        if pattern.own:
+            self.remove(_private(pattern), value)
         trail = [self._root]
         for part in pattern.parts:
             child = trail[-1].children.get(part)
@@ -161,3 +165,8 @@ class _TrieNode(Generic[T]):
             for pieces, child in by_text.get(texts, {}).items():
                 if pieces_match(pieces, segment):
                     yield from child.entered()
+
+
+def _private(pattern: Pattern) -> Pattern:
+    """The private topics of a pattern, and some that do not match."""
+    return Pattern(f"{pattern.own}**")

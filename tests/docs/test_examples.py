@@ -26,6 +26,8 @@ PAGES = [
     "docs/tutorial/first-steps.md",
     "docs/how-to/publish.md",
     "docs/how-to/subscribe.md",
+    "docs/how-to/schedule.md",
+    "docs/how-to/handlers.md",
     "docs/how-to/queues.md",
     "docs/how-to/blocking.md",
     "docs/how-to/dead-letters.md",

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 from prometheus_client.core import Metric
 
-from reknit.config import LimitSettings, SecuritySettings
+from reknit.client.subscribe.subscription import Subscription
+from reknit.config import LimitSettings, SecuritySettings, TopicSettings
+from reknit.event import Event
 from reknit.ledger import Ledger
 from reknit.ledger import walk as walks
 from reknit.node.admin import ledger_reader
@@ -186,5 +188,41 @@ def test_waits_for_quotas_and_connections_are_metrics() -> None:
             assert values["reknit_quota_waits_total", "anonymous"] == 1
             assert values["reknit_quota_connections", "anonymous"] == 1
             assert values[("reknit_dead_letters_stopped",)] == 0
+
+    run(test)
+
+
+async def take_one(events: Subscription) -> Event:
+    return await anext(events)
+
+
+def test_releases_and_further_attempts_are_metrics() -> None:
+    rule = TopicSettings(pattern=Pattern("orders/**"), distribution="balanced")
+
+    async def test() -> None:
+        async with fabric(replace(config(), topics=(rule,))) as [node], client(node) as session:
+            async with session.subscribe("plant/a", name="audit", auto_accept=False) as events:
+                await session.publish_many("plant/a", [b"1", b"2"])
+                for seq in (1, 2):
+                    event = await anext(events)
+                    await (event.release() if seq == 1 else event.accept())
+                await (await anext(events)).accept()
+            publisher = session.publisher("orders/new", resend_released=True)
+            async with (
+                session.subscribe("orders/new", auto_accept=False) as one,
+                session.subscribe("orders/new", auto_accept=False) as other,
+            ):
+                sent = asyncio.ensure_future(publisher.publish(b"x"))
+                mine = [asyncio.create_task(take_one(events)) for events in (one, other)]
+                done, _ = await asyncio.wait(mine, return_when=asyncio.FIRST_COMPLETED)
+                await done.pop().result().release()
+                await asyncio.wait(mine)
+                event = next(task.result() for task in mine if task.result().attempt == 2)
+                await event.accept()
+                await sent
+            collector = NodeCollector(node.figures, asyncio.get_running_loop())
+            found = await asyncio.to_thread(lambda: list(collector.collect()))
+            for name, count in (("released", 2), ("redelivered", 1), ("forwarded_again", 1)):
+                assert values_of(found, f"reknit_{name}_total") == {(): count}, name
 
     run(test)

@@ -11,7 +11,7 @@ from reknit.batch import Head
 from reknit.frame import Buffer
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.intake import Intake
-from reknit.testing.faults import GAP_FIELDS, NEWEST_FIELDS, FaultPlan
+from reknit.testing.faults import GAP_FIELDS, NEWEST_FIELDS, QUEUE_FIELDS, FaultPlan
 from reknit.testing.simulate import describe
 from reknit.testing.simulation import run, run_plan
 
@@ -95,7 +95,8 @@ def test_seed_that_once_failed_is_good(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", GAP_SEEDS)
 def test_seed_with_gaps_that_once_failed_is_good(seed: int) -> None:
-    verdict = run(seed)
+    defaults = {name: getattr(FaultPlan(seed=0), name) for name in QUEUE_FIELDS}
+    verdict = run_plan(replace(FaultPlan.from_seed(seed), **defaults))
     assert verdict.is_good, describe(verdict)
 
 

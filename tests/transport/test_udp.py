@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,30 @@ def test_a_run_is_never_longer_than_a_datagram_may_be() -> None:
     lengths = [sum(map(len, parts)) for parts, _ in _runs([[bytes(28), bytes(1372)]] * 200)]
     assert sum(lengths) == 280_000
     assert all(length <= 65_507 for length in lengths)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"interface": "localhost"}, "setting group.interface .* must be an IPv4 address such as 127.0.0.1"),
+        (
+            {"interface": "203.0.113.9"},
+            "setting group.interface .* 203.0.113.9: Cannot assign requested address",
+        ),
+        ({"group": "example.org:7475"}, "setting group.address .* must be an IPv4 address"),
+        ({"group": "203.0.113.9:7475"}, "setting group.address .* 203.0.113.9:7475: "),
+    ],
+)
+def test_an_address_that_can_not_be_used_names_its_setting(options: dict[str, Any], text: str) -> None:
+    async def main() -> None:
+        transport = UdpTransport(UdpConfig(**options))
+        try:
+            with pytest.raises(InvalidConfig, match=text):
+                await transport.listen()
+        finally:
+            await transport.close()
+
+    asyncio.run(main())
 
 
 def test_an_address_without_a_port_is_refused_with_what_to_write() -> None:

@@ -22,6 +22,7 @@ from reknit.cli import (
     owners,
     queues,
     route,
+    scheduled,
     token,
     topic,
     trail,
@@ -109,6 +110,7 @@ app.add_typer(link.app, name="link")
 app.add_typer(route.app, name="route")
 app.add_typer(topic.app, name="topic")
 app.add_typer(owners.app, name="owners")
+app.add_typer(scheduled.app, name="scheduled")
 app.add_typer(token.app, name="token")
 
 

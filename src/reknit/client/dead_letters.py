@@ -56,15 +56,19 @@ async def redrive(
     *,
     rate: float = 0.0,
     clears_ttl: bool = False,
+    to_subscriber: bool = False,
     is_dry: bool = False,
 ) -> AsyncIterator[dict[str, Any]]:
     """Publish dead letters again on their topics, a page at a time, at most `rate` a second; 0: as fast as possible.
+
+    With `to_subscriber`, each goes only to the durable subscriber or queue that it failed at.
 
     Yields the result of each page. A dead letter is published once, no matter how often this is run or interrupted. An
     event that ends undelivered again is a new dead letter, for the next run.
     """
     limit = min(max(int(rate * STEP_S), 1), PAGE_MAX) if rate else PAGE_MAX
     options = {"wanted": _plain(wanted), "limit": limit, "clears_ttl": clears_ttl, "is_dry": is_dry}
+    options["to"] = "subscriber" if to_subscriber else "all"
     async for body in _pages(session, "redrive", rate, options):
         yield body
 

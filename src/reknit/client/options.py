@@ -15,9 +15,10 @@ from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
 from reknit.config import MulticastSettings
 from reknit.errors import LocalError
-from reknit.fields import SECONDS_MAX, QueueName, QueueOrder
+from reknit.fields import SECONDS_MAX, QueueName
 from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.protocol.subscribe.subscriber import LossReport
+from reknit.queue_order import QueueOrder
 
 OnLost = Callable[[LossReport], None]
 

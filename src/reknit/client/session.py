@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
@@ -29,6 +29,7 @@ from reknit.client.options import (
 from reknit.client.publish.event_fields import Headers, check_priority, variant_of
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.publish.publisher import Publisher
+from reknit.client.publish.scheduling import ScheduledEvent, SchedulePublisher, scheduled_event
 from reknit.client.publish.typed_publisher import TypedPublisher, encode_all_typed, encode_typed
 from reknit.client.recovery.subscription_recovery import RecoveryAccess
 from reknit.client.rpc.attribute_publisher import AttributePublishers
@@ -41,10 +42,10 @@ from reknit.connection.ledger_pages import read_ledger
 from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, NotOpen, ReknitError
-from reknit.fields import QueueOrder
 from reknit.frame import Buffer
 from reknit.lineage import lasting_source
-from reknit.topic import Pattern, check_topic
+from reknit.queue_order import QueueOrder
+from reknit.topic import Pattern, check_topic, is_scheduled, schedule_topic
 from reknit.transport.heap import keep_heap
 
 if TYPE_CHECKING:  # most sessions join no group: their programs start without loading one
@@ -256,7 +257,9 @@ class Session:
         is_lasting = options.source is not None or bool(self.name)
         if source in self.router.publishers:
             raise Closed(f"source {source.hex()} is in use by a publisher of this session", "use that one")
-        made = OutcomePublisher if options.outcome or options.resend_released else Publisher
+        made: type[Publisher] = OutcomePublisher if options.outcome or options.resend_released else Publisher
+        if is_scheduled(topic):
+            made = SchedulePublisher
         publisher = made(
             self.router,
             self.config,
@@ -317,6 +320,34 @@ class Session:
         priority: int | None = None,
     ) -> StoredFuture: ...
 
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        at: datetime | float,
+        codec: CodecOf[Any] | None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> asyncio.Future[ScheduledEvent]: ...
+
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        delay_s: float,
+        codec: CodecOf[Any] | None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> asyncio.Future[ScheduledEvent]: ...
+
     def publish(
         self,
         topic: str,
@@ -327,15 +358,24 @@ class Session:
         headers: Headers | None = None,
         ttl_ms: int | None = None,
         priority: int | None = None,
-    ) -> StoredFuture:
+        at: datetime | float | None = None,
+        delay_s: float | None = None,
+    ) -> StoredFuture | asyncio.Future[ScheduledEvent]:
         """Publish one event. Awaiting the result returns when the event is stored: durable on the node.
 
         `key`: on a topic with `order = "key"`, an event waits only for events of the same key. `headers` are texts for
         subscribers. After `ttl_ms` milliseconds the event is not worth delivering any more. `priority` is a number
         from 0 to 6 (1): events of a higher one overtake. With a `codec` the payload is a value: see `publisher`.
+
+        With `at` (a datetime with a time zone, or seconds since 1970) or `delay_s` (seconds from now), the event is
+        stored now and published later; the result is a `ScheduledEvent`, which `cancel` takes.
         """
         if codec is not None:
             payload, headers = encode_typed(codec_of(codec), payload, headers)
+        if at is not None or delay_s is not None:
+            later = self._publisher_of(schedule_topic(check_topic(topic)), priority)
+            assert isinstance(later, SchedulePublisher), "it publishes on such a topic"
+            return later.schedule(payload, at, delay_s, key=key, headers=headers, ttl_ms=ttl_ms)
         publisher = self._by_topic.get(topic) if priority is None else None
         if publisher is None:
             publisher = self._publisher_of(topic, priority)
@@ -389,6 +429,26 @@ class Session:
         return self._publisher_of(topic, priority).publish_many(
             payloads, keys, headers=headers, ttl_ms=ttl_ms
         )
+
+    async def scheduled(self, pattern: str = "**") -> list[ScheduledEvent]:
+        """The events for topics that match which are to be published later, in the order of their times."""
+        found: list[ScheduledEvent] = []
+        after: Any = (0, 0)
+        while after is not None:
+            page = await self.ask("scheduled", pattern=pattern, after=after)
+            found += [scheduled_event(row["id"], row["topic"], row["at_us"]) for row in page["events"]]
+            after = page["after"]
+        return found
+
+    async def cancel(self, event: ScheduledEvent) -> bool:
+        """Cancel an event that was to be published later. False if it was published or cancelled before."""
+        return bool(await self.cancel_scheduled(event.topic, [event.id]))
+
+    async def cancel_scheduled(self, pattern: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Cancel the scheduled events for topics that match: all, or those with these ids. Gives the ids of those that
+        will not be published."""
+        body = await self.ask("cancel", pattern=pattern, **({} if ids is None else {"ids": list(ids)}))
+        return list(body["ids"])
 
     def publish_event(self, attributes: Attributes, payload: bytes) -> StoredFuture:
         """Publish one event to the address in its uProtocol attributes. Raises `InvalidAttributes`."""
@@ -631,11 +691,15 @@ class Session:
         return rows
 
 
+async def _finish(publisher: RoutedPublisher) -> None:
+    await (publisher.finish() if isinstance(publisher, Publisher) else publisher.flush())
+
+
 async def _flush_all(publishers: Sequence[RoutedPublisher]) -> list[BaseException]:
     """Store everything that was published; returns the errors that no caller has got before."""
     failed = [publisher for publisher in publishers if publisher.is_heard()]
     rest = [publisher for publisher in publishers if publisher not in failed]
-    results = await asyncio.gather(*(publisher.flush() for publisher in rest), return_exceptions=True)
+    results = await asyncio.gather(*(_finish(publisher) for publisher in rest), return_exceptions=True)
     return [result for result in results if isinstance(result, BaseException)]
 
 

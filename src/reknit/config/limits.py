@@ -61,6 +61,9 @@ class LimitSettings(Section):
     dead_letters_bytes_max: int = setting(
         16_384 * MIB, "bytes of dead letters that wait on one node; 0: no limit"
     )
+    scheduled_max: int = setting(
+        1_000_000, "events that wait on one node for the time at which they are published; 0: no limit"
+    )
     future_s_max: float = setting(
         600.0, "how far in the future an event's time may be before it is refused; 0: any"
     )

@@ -49,8 +49,9 @@ class RecoverySettings(Section):
     zenoh_listen: tuple[str, ...] = setting((), "Zenoh endpoints to listen on, such as tcp/127.0.0.1:7447")
     zenoh_connect: tuple[str, ...] = setting((), "Zenoh endpoints to connect to")
     zenoh_pattern: Pattern = setting(Pattern("**"), "the topics that are exchanged with Zenoh")  # noqa: RUF009
-    zenoh_mode: Literal["client", "peer", "router"] = setting(
-        "peer", "as what the node joins a Zenoh network: client, peer or router"
+    zenoh_mode: Literal["auto", "client", "peer", "router"] = setting(
+        "auto",
+        "as what the node joins a Zenoh network; auto: a client of one `zenoh_connect`, otherwise a peer",
     )
     zenoh_gossip: bool = setting(False, "whether Zenoh peers behind a router find each other")
     zenoh_heartbeat_s: float = setting(

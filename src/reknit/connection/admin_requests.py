@@ -30,8 +30,10 @@ class AdminRequests:
         if not self._connection.is_up:
             raise NotConnected(self._connection.url, "the connection is lost and being reopened")
         self._count += 1
+        self._connection.send(
+            Ask(self._count, what, args)
+        )  # before it counts as open: it may not be encodable
         future = self._open[self._count] = asyncio.get_running_loop().create_future()
-        self._connection.send(Ask(self._count, what, args))
         answer, data = await future
         if answer.code == Code.OUT_OF_RANGE:
             raise Gone(answer.body["first_held"], answer.text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,6 +11,7 @@ from reknit.console.asking import Asking
 from reknit.console.events import payload_of
 from reknit.dead_letter import DeadLetterContent, DeadLetterFilter
 from reknit.errors import Refused
+from reknit.fields import NUMBER_MAX, Number
 from reknit.outcome import Code
 
 Values = Mapping[str, Any]
@@ -19,7 +20,7 @@ Values = Mapping[str, Any]
 async def letters(node: Asking, values: Values) -> Any:
     """A page of dead letters; without what is in them for those who may only watch."""
     wanted = {name: values[name] for name in DeadLetterFilter.__struct_fields__}
-    args = {"wanted": wanted, "limit": values["limit"], "before": values["before"] or (1 << 63) - 1}
+    args = {"wanted": wanted, "limit": values["limit"], "before": values["before"] or NUMBER_MAX}
     is_hidden = False
     try:
         body = await node.ask("dead_letters", **args)
@@ -64,9 +65,9 @@ class DropOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which dead letters: a page of those that match. Continue after `next` until `is_end`."""
 
     wanted: DeadLetterFilter = DeadLetterFilter()
-    after: int = 0
-    stop: int = (1 << 63) - 1
-    limit: int = 1_000
+    after: Number = 0
+    stop: Number = NUMBER_MAX
+    limit: Number = 1_000
     is_dry: bool = False
     """Only count them."""
 
@@ -76,6 +77,8 @@ class RedriveOrder(DropOrder, frozen=True, forbid_unknown_fields=True):
 
     clears_ttl: bool = False
     """Without their time to live, which may be over."""
+    to: Literal["all", "subscriber"] = "all"
+    """To every subscriber of their topics, or to the one that each failed at."""
 
 
 async def redrive(node: Asking, values: Values) -> Any:

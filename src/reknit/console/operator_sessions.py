@@ -69,7 +69,7 @@ class OperatorSession:
 
     @property
     def is_idle(self) -> bool:
-        return not len(self._requests)
+        return not len(self._requests) and all(one.is_idle for one in self._publishers.values())
 
     async def open(self) -> None:
         """Connect. Raises `Refused` for a token that proves nothing."""
@@ -186,8 +186,7 @@ class OperatorSessions:
             session = self._open.get(operator)
             if session is None:
                 if len(self._open) >= SESSIONS_MAX:
-                    text = f"{SESSIONS_MAX} people use the console of this node: try again in a minute"
-                    raise Refused(Code.RESOURCE_EXHAUSTED, text)
+                    await self._make_room()
                 session = OperatorSession(operator, self._url, self._config)
                 session.used_at = asyncio.get_running_loop().time()
                 await session.open()
@@ -201,6 +200,15 @@ class OperatorSessions:
             if session.is_lost or (session.is_idle and session.used_at < since):
                 del self._open[operator]
                 await session.close()
+
+    async def _make_room(self) -> None:
+        """Close the connection that was not used for the longest time. Raises `Refused` if all are in use."""
+        idle = [operator for operator, session in self._open.items() if session.is_idle]
+        if not idle:
+            text = f"the node answers {SESSIONS_MAX} people at its console: try again in a moment"
+            raise Refused(Code.RESOURCE_EXHAUSTED, text)
+        longest = min(idle, key=lambda operator: self._open[operator].used_at)
+        await self._open.pop(longest).close()
 
     async def close(self) -> None:
         """Disconnect all."""

@@ -11,6 +11,7 @@ import msgspec
 
 from reknit.console.asking import Asking
 from reknit.errors import LocalError
+from reknit.fields import Number
 from reknit.topic import check_topic
 
 Values = Mapping[str, Any]
@@ -36,7 +37,7 @@ class PublishOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The payload in base64, where it is no text."""
     headers: dict[str, str] = {}
     key: str = ""
-    ttl_ms: int = 0
+    ttl_ms: Number = 0
 
 
 async def publish(node: Asking, values: Values) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from reknit.errors import LocalError
 
 TEXT_CHARS_MAX: Final = 1_000
+DIGITS_MAX: Final = 30
 
 
 class Parameter(NamedTuple):
@@ -33,8 +34,10 @@ class Parameter(NamedTuple):
             if text and self.choices and text not in self.choices:
                 raise LocalError(f"{self.name} can't be {text!r}: choose one of {', '.join(self.choices)}")
             return text
-        if not (text.isascii() and text.isdigit()) or not self.low <= int(text[:20]) <= self.high:
-            raise LocalError(f"{self.name} can't be {text!r}: it is a number from {self.low} to {self.high}")
+        is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+        if not is_number or not self.low <= int(text) <= self.high:
+            shown = text[:DIGITS_MAX]
+            raise LocalError(f"{self.name} can't be {shown!r}: it is a number from {self.low} to {self.high}")
         return int(text)
 
     def schema(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from reknit.ledger.account import OF_GATEWAYS as OF_GATEWAYS
 from reknit.ledger.account import QUEUES as QUEUES
 from reknit.ledger.account import Account as Account
 from reknit.ledger.account import Series as Series
+from reknit.ledger.account import account_pattern as account_pattern
 from reknit.ledger.account import seqs_within as seqs_within
 from reknit.ledger.ledger import Ledger as Ledger
 from reknit.ledger.letters import HandledLetters as HandledLetters

@@ -8,6 +8,7 @@ from typing import Final
 
 from reknit.attempts import TRIES_MAX, Attempt, AttemptCount
 from reknit.outcome import FinalOutcome
+from reknit.private_topics import private_prefix
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern, is_reserved
 
@@ -21,6 +22,15 @@ OF_GATEWAYS: Final = "amqp/"
 """Begins the names of durable subscribers that a gateway opens for its clients."""
 QUEUES: Final = "queue/"
 """Accounts with this prefix belong to a queue, whose members share its events."""
+
+
+def account_pattern(name: str, text: str) -> Pattern:
+    """What a durable subscriber is owed: with the topics that are its own, unless nobody takes events by that name.
+
+    >>> account_pattern("audit", "plant/*").matches("reknit/redriven/audit/plant/a")
+    True
+    """
+    return Pattern(text, own="" if name.startswith((ANYCAST, *COPIES)) else private_prefix(name))
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from reknit.attempts import Attempt, AttemptCount
-from reknit.ledger.account import ANYCAST, Account, Series
+from reknit.ledger.account import ANYCAST, Account, Series, account_pattern
 from reknit.ledger.letters import HandledLetters, Redriven
 from reknit.ledger.rows import NOTHING, Held, LedgerRow
 from reknit.ledger.topics import SeriesByTopic, TopicTotals
@@ -153,7 +153,8 @@ class Ledger:
         """Add a durable subscriber. An existing one stays unchanged."""
         account = self.accounts.get(name)
         if account is None:
-            account = self.accounts[name] = Account(name, pattern, dict(since), floor)
+            owed = account_pattern(name, pattern.text)
+            account = self.accounts[name] = Account(name, owed, dict(since), floor)
             self._changes.accounts.add(name)
         return account
 

@@ -1,4 +1,5 @@
-"""Which dead letters were handled: published again, or dropped."""
+"""Which events that wait in the journal were handled: published again, or dropped. These are dead letters, and events
+that are scheduled to be published later."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Redriven(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class HandledLetters:
-    """Which of one node's dead letters were handled, by their own seqs. All others wait."""
+    """Which dead letters or scheduled events of one source were handled, by their seqs. All others wait."""
 
     redriven: SeqSet = field(default_factory=SeqSet)
     dropped: SeqSet = field(default_factory=SeqSet)

@@ -79,6 +79,10 @@ def candidates(topics: Sequence[str], pattern: Pattern, after: str = "") -> Sequ
     >>> candidates(["a", "a/b", "b"], Pattern("a/**"), after="a")
     ['a/b']
     """
+    if pattern.own and not pattern.own.startswith(pattern.prefix):
+        one = candidates(topics, Pattern(pattern.text), after)
+        other = candidates(topics, Pattern(f"{pattern.own}**"), after)
+        return sorted((*one, *other)) if other else one
     prefix = pattern.prefix
     size = len(prefix)
     low = max(bisect_left(topics, prefix), bisect_right(topics, after))

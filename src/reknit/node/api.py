@@ -117,8 +117,10 @@ class GatewayNode(Handler, Protocol):
     def anycast(self) -> AnycastApi:
         """Delivery to one of many subscribers."""
 
-    def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
-        """The events `[start, stop)` that are held, as batches cut to that range."""
+    def find(
+        self, topic: str, source: bytes, start: int, stop: int, bytes_max: int | None = None
+    ) -> list[Batch]:
+        """The events `[start, stop)` that are held, as batches cut to that range: as many as fit."""
 
     def local_publisher(
         self,

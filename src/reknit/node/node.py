@@ -258,6 +258,7 @@ class Node:
             doors=self.doors,
             held_by=self.held_by,
             commits=self._committer.times,
+            anycast_repeats=lambda: self.anycast.repeats,
         )
         return AdminResponder(
             config=config,
@@ -462,9 +463,11 @@ class Node:
         """Count what a gateway holds for its clients against the budget of all peers."""
         self.peers.clients.append(clients)
 
-    def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
-        """The events `[start, stop)` that are held, as batches cut to that range."""
-        return self.core.find(topic, source, start, stop)
+    def find(
+        self, topic: str, source: bytes, start: int, stop: int, bytes_max: int | None = None
+    ) -> list[Batch]:
+        """The events `[start, stop)` that are held, as batches cut to that range: as many as fit."""
+        return self.core.find(topic, source, start, stop, bytes_max)
 
     def local_publisher(
         self,

@@ -237,6 +237,10 @@ class Journal(Readable, Protocol):
         """The parts that reads found to be unreadable since the last call, for subscribers that are owed them."""
         ...
 
+    def expired_to(self) -> int:
+        """The position before which retention would remove everything, if nobody needed it."""
+        ...
+
     def trim(self, now_us: int | None = None, floor: int | None = None, waits: bool = True) -> list[Removed]:
         """Apply retention, never past position `floor`; returns the removed events.
 

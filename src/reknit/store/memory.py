@@ -103,6 +103,10 @@ class MemoryJournal(ComposedJournal):
         """Commit; there is no index to save."""
         return self.commit()
 
+    def expired_to(self) -> int:
+        """The position before which retention would remove everything, if nobody needed it."""
+        return self.state.expired_to(self._retention, self._clock.now_us())
+
     def trim(self, now_us: int | None = None, floor: int | None = None, waits: bool = True) -> list[Removed]:
         """Apply retention, never past position `floor`; returns the removed events."""
         now_us = self._clock.now_us() if now_us is None else now_us

@@ -13,6 +13,7 @@ from reknit.batch import Batch
 from reknit.client.subscribe.delivery_queue import is_behind
 from reknit.ledger import Series
 from reknit.outcome import Outcome
+from reknit.protocol.subscribe.shared_subscriber import SharedSubscriber
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.seqset import SeqSet
 from reknit.testing.checks.deliveries import credit_is_kept, name_of
@@ -34,7 +35,7 @@ class Application:
     def __init__(
         self,
         name: str,
-        machine: Subscriber,
+        machine: Subscriber | SharedSubscriber,
         seen: ObservedSubscriber,
         world: World,
         rng: Random,
@@ -61,6 +62,17 @@ class Application:
     @property
     def is_idle(self) -> bool:
         return not self._inbox
+
+    def continue_with(self, machine: SharedSubscriber) -> None:
+        """The subscription is shared with others."""
+        self._machine = machine
+
+    def drop(self) -> None:
+        """The connection is lost, and with it what this member of a queue has. It does not hear what is stored of that:
+        an outcome that is repeated may come too late."""
+        self._inbox.clear()
+        self._revoked.clear()
+        self._unconfirmed.clear()
 
     def take(self, batches: Sequence[Batch]) -> None:
         """Batches are delivered."""
@@ -164,14 +176,16 @@ class Application:
                     return
 
     def _return_rest(self, batch: Batch, start: int) -> None:
-        """Return the events behind one that will be redelivered: they must wait for it."""
+        """Return the events behind one that will be redelivered: they must wait for it. Some may be on their way."""
         if start < batch.stop:
-            self._settle(batch, start, batch.stop, Outcome.RELEASED)
+            self._said(batch, start, batch.stop, Outcome.RELEASED)
         for one in [one for one in self._inbox if is_behind(one, batch)]:
             self._inbox.remove(one)
             self._revoked.pop(id(one), None)
             self._taken(one)
-            self._settle(one, one.first, one.stop, Outcome.RELEASED)
+            self._said(one, one.first, one.stop, Outcome.RELEASED)
+        series = (batch.topic, batch.source)
+        self._machine.give_back_rest(series, start, batch.ordered_to, batch.attempt)
 
     def _poisoned(self, start: int, stop: int, outcome: Outcome) -> tuple[int, Outcome]:
         """The application fails at some events, however often they come."""
@@ -189,10 +203,14 @@ class Application:
         outcomes = (Outcome.ACCEPTED, Outcome.RELEASED, Outcome.FAILED, Outcome.REJECTED)
         return self._rng.choices(outcomes, (plan.accept, plan.release, plan.fail, plan.reject))[0]
 
-    def _settle(self, batch: Batch, start: int, stop: int, outcome: Outcome) -> None:
+    def _said(self, batch: Batch, start: int, stop: int, outcome: Outcome) -> None:
         series = (batch.topic, batch.source)
         self._seen.settled(series, start, stop, outcome)
         self._unconfirmed.append((-1, series, start, stop, outcome))
-        delay_s = self._rng.choice((0.0, 0.3)) if outcome is Outcome.FAILED else 0.0
         self._world.tell(self._name, outcome.name, name_of(series), start, stop)
+
+    def _settle(self, batch: Batch, start: int, stop: int, outcome: Outcome) -> None:
+        self._said(batch, start, stop, outcome)
+        delay_s = self._rng.choice((0.0, 0.3)) if outcome is Outcome.FAILED else 0.0
+        series = (batch.topic, batch.source)
         self._machine.settle(series, start, stop, outcome, delay_s=delay_s, attempt=batch.attempt)

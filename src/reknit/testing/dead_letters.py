@@ -136,8 +136,9 @@ class ValidReasons:
 def may_be_unseen(letter: DeadLetterContent) -> bool:
     """Whether its event may never have reached the application.
 
-    It expired, too many events waited, or a lease ran out on a dead connection.
+    It expired, too many events waited, a lease ran out on a dead connection, or the process ended before the event came,
+    and it was the only one on its way.
     """
-    return letter.reason in (Reason.EXPIRED, Reason.EGRESS_FULL) or any(
+    return letter.reason in (Reason.EXPIRED, Reason.EGRESS_FULL, Reason.CRASHED) or any(
         one.outcome is Outcome.LEASE_LOST for one in letter.tries
     )

@@ -28,6 +28,8 @@ QUIET: Final[dict[str, Any]] = {
     "queue_events_max": 0,
     "unsent_share": 0.0,
     "puts_max": 0,
+    "members": 0,
+    "schedule_share": 0.0,
 }
 """No faults but those of the family."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, Literal
 
+from reknit.queue_order import QueueOrder
 from reknit.testing.fault_families import family_fields
 
 TOPICS: Final = ("plant/a", "plant/b", "car/1")
@@ -38,6 +39,12 @@ class FaultPlan:
     """Publishers with a name, which keep their source when the program restarts."""
     durables: int = 2
     ephemerals: int = 1
+    members: int = 0
+    """Programs that share a queue."""
+    queue_order: QueueOrder = ""
+    """What these say that their queue keeps in order."""
+    search_step: int = 0
+    """How much nodes search for starts of subscriptions in one step; 0 is all at once, as far as it goes here."""
     run_s: float = 6.0
     """How long faults happen and programs publish. Afterwards everything must become idle."""
 
@@ -87,6 +94,13 @@ class FaultPlan:
     """How fast all publishers of a node together may publish; 0 is as fast as they can. No seed draws it."""
     letter_rate: float = 0.0
     """Operators that redrive or drop some dead letters."""
+
+    schedule_share: float = 0.0
+    """Publishers whose events are to be published later."""
+    schedule_s_max: float = 2.0
+    """How much later."""
+    cancel_rate: float = 0.0
+    """Operators that cancel some scheduled events."""
 
     # the network
     delay_s_min: float = 0.001
@@ -172,6 +186,8 @@ class FaultPlan:
             **draw.newest_fields(),
             **draw.gaps(),
             **draw.deaths(),
+            **draw.schedules(),
+            **draw.queues(),
         )
 
     def attempts_max_of(self, topic: str) -> int:
@@ -191,7 +207,8 @@ class FaultPlan:
 
         A node estimates the size of batches that it delivers in parts, and delivers ordered events as one unit.
         """
-        if self.is_ordered or self.pause_rate or self.lease_s:
+        is_ordered = self.is_ordered or (self.members and self.queue_order)
+        if is_ordered or self.pause_rate or self.lease_s:
             return float("inf")
         return self.credit_bytes + 2 * self.burst_max * (self.payload_bytes_max + 100)
 
@@ -309,9 +326,31 @@ class PlanDraw:
         limit, every = self._rng.choice((0, 1, 3, 5)), self._rng.choice((0, 0, 0, 0, 0, 0, 7, 20))
         return {"crash_attempts_max": limit, "lethal_every": every if limit else 0}
 
+    def schedules(self) -> dict[str, Any]:
+        """The fields about scheduled events, which were added after those."""
+        return {
+            "schedule_share": self._some(0.2, 0.2, 1.0),
+            "schedule_s_max": self._rng.choice((0.2, 2.0)),
+            "cancel_rate": self._some(0.5, 0.5, 3.0),
+        }
 
-DEATH_FIELDS: Final = tuple(PlanDraw(0).deaths())
-"""Set these to their defaults to replay the plan of a seed from before processes died of events…"""
+    def queues(self) -> dict[str, Any]:
+        """The fields about programs that share a queue, and about searches, which were added last."""
+        rng = self._rng
+        count, order = rng.randint(1, 4), rng.choice(("", "", "source"))
+        return {
+            "members": count if rng.random() < 0.25 else 0,
+            "queue_order": order,
+            "search_step": rng.choice((0, 0, 1, 20)),
+        }
+
+
+QUEUE_FIELDS: Final = tuple(PlanDraw(0).queues())
+"""Set these to their defaults to replay the plan of a seed from before programs shared queues…"""
+SCHEDULE_FIELDS: Final = (*PlanDraw(0).schedules(), *QUEUE_FIELDS)
+"""…these to replay the plan of one from before events were scheduled…"""
+DEATH_FIELDS: Final = (*PlanDraw(0).deaths(), *SCHEDULE_FIELDS)
+"""…these to replay the plan of one from before processes died of events…"""
 GAP_FIELDS: Final = (*PlanDraw(0).gaps(), *DEATH_FIELDS)
 """…these to replay the plan of one from before gaps were simulated…"""
 NEWEST_FIELDS: Final = (*PlanDraw(0).newest_fields(), *GAP_FIELDS)

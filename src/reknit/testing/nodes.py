@@ -11,11 +11,13 @@ from reknit.config import Config, DispatchSettings, LimitSettings, RetentionSett
 from reknit.config.quotas import Quotas
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
+from reknit.ledger import QUEUES
 from reknit.node.core.core import Core
 from reknit.node.core.core_quotas import CoreQuotas
 from reknit.protocol.machine import Peer
 from reknit.store.log.retention import Retention
 from reknit.testing.checks.ledgers import EXPIRY_S_MAX
+from reknit.testing.checks.queue_audit import QueueAudit
 from reknit.testing.checks.rest import (
     cores_forget,
     deadlines_are_met,
@@ -115,6 +117,10 @@ class SimNode:
         self.core = self._world.parts.core(
             *parts, zero_us=START_US, now_us=clock.now_us, quotas=self._quotas()
         )
+        if self._world.plan.search_step:
+            self.core.openings.step_cost = self.core.recovery.walks.step = self._world.plan.search_step
+        if self._world.plan.members:
+            QueueAudit(self.core.dispatch, self.journal, self._world.witness.blame).watch()
         self.is_up, self._up_at = True, self._world.clock.now
         self._world.network.listen(self.name, self)
         self._world.witness.node_started(self.name)
@@ -148,7 +154,11 @@ class SimNode:
     def is_busy(self) -> bool:
         """Whether something waits for the disk, or for delivery or redelivery."""
         queues = self.core.dispatch.queues.values()
-        return self._is_committing or not all(queue.is_idle for queue in queues)
+        return (
+            self._is_committing
+            or bool(len(self.core.scheduling.schedule))
+            or not all(queue.is_idle for queue in queues)
+        )
 
     def pause(self, pattern: str) -> None:
         """Pause topics."""
@@ -202,7 +212,7 @@ class SimNode:
             case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Subscribe():
                 self._world.tell(f"{self.name} < {end.other.host}", item)
                 if isinstance(item, Subscribe):
-                    self._world.witness.subscribed(item.name)
+                    self._world.witness.subscribed(QUEUES + item.queue if item.queue else item.name)
                 self.core.receive(item, end.number, self._world.clock.now)
             case Recover():
                 self._world.tell(f"{self.name} < {end.other.host}", item)
@@ -230,8 +240,8 @@ class SimNode:
         """Collect the messages of one turn, and send them together, as on a real connection."""
         if peer == OPERATOR:
             for item in Decoder().feed(b"".join(buffers)):
-                if isinstance(item, Answer):
-                    self._orders.pop(item.id, None)
+                if isinstance(item, Answer) and self._orders.pop(item.id, None) == "cancel":
+                    self._world.witness.scheduled.cancelled(self.name, item.body["ids"])
         elif isinstance(peer, int) and peer in self._peers:
             self._out.setdefault(peer, []).extend(buffers)
 
@@ -259,6 +269,7 @@ class SimNode:
     def _trim(self) -> None:
         start = self.journal.start
         self._world.witness.letters.read(self)
+        self._world.witness.scheduled.read(self)
         self._world.archive.fill(self.journal)
         if self._world.clock.now > self._up_at + EXPIRY_S_MAX:
             self._world.witness.check_expiry(self)

@@ -6,14 +6,14 @@ Problems are reported at once; the checks are in `checks/deliveries.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from reknit.batch import Batch
 from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe.subscriber import LossReport
 from reknit.seqset import SeqSet
-from reknit.testing.checks.deliveries import EACH_DELIVERY, EACH_LOSS, ApplicationRecord
+from reknit.testing.checks.deliveries import EACH_DELIVERY, EACH_LOSS, ApplicationRecord, DeliveryCheck
 from reknit.testing.clock import Clock
 from reknit.topic import Pattern
 
@@ -52,6 +52,9 @@ class SubscriberKind:
 class ObservedSubscriber:
     """Everything one subscriber's application saw: over all runs if durable, in its only run if ephemeral."""
 
+    checks: ClassVar[tuple[DeliveryCheck, ...]] = EACH_DELIVERY
+    """The checks of every batch that it gets."""
+
     def __init__(self, name: str, kind: SubscriberKind, observer: Observer) -> None:
         self.name = name
         self.kind = kind
@@ -68,7 +71,7 @@ class ObservedSubscriber:
         """How often its process died of an event, by seq."""
         self.crashed_at: list[float] = []
         """When a process of it ended without a word."""
-        self._failures_stored: dict[Series, dict[int, int]] = {}
+        self.failures_stored: dict[Series, dict[int, int]] = {}
         """How many of these the node has confirmed."""
         self.missing: dict[Series, SeqSet] = {}
         """Events whose delivery got lost."""
@@ -76,7 +79,12 @@ class ObservedSubscriber:
         """Events that it was told are lost, in any of its processes."""
         self._unstored: list[tuple[int, LossReport]] = []
         """By the number of its message to the node: losses that the node may not know yet to be told."""
-        self._observer = observer
+        self.observer = observer
+
+    @property
+    def account(self) -> ObservedSubscriber:
+        """Whose events these are in the ledger: its own, or those of the queue that it shares."""
+        return self
 
     # -- life
 
@@ -87,12 +95,12 @@ class ObservedSubscriber:
     def opened(self) -> None:
         """Its subscription was confirmed."""
         if self.opened_at is None:
-            self.opened_at = self._observer.clock.now
+            self.opened_at = self.observer.clock.now
 
     def ended(self, has_left: bool) -> None:
         """Its process ended, with all that it knew; `has_left`: after its node confirmed that it unsubscribed."""
         self.is_alive = False
-        self.crashed_at += [] if has_left else [self._observer.clock.now]
+        self.crashed_at += [] if has_left else [self.observer.clock.now]
         self.record.process_ended()
         for _, report in self._unstored:  # the next process has to be told as well
             self.record.lost[report.topic, report.source].discard(report.start, report.stop)
@@ -106,10 +114,10 @@ class ObservedSubscriber:
 
     def delivered(self, batch: Batch) -> None:
         """The application received a batch."""
-        self._observer.check_batch(self, batch)
-        for check in EACH_DELIVERY:
+        self.observer.check_batch(self.account, batch)
+        for check in self.checks:
             for problem in check(self.record, batch):
-                self._observer.blame(f"{self.name}: {problem}")
+                self.observer.blame(f"{self.name}: {problem}")
         self.record.delivered(batch)
 
     def missed(self, series: Series, start: int, stop: int) -> None:
@@ -144,11 +152,11 @@ class ObservedSubscriber:
         """The node confirmed that it has stored the outcome of events."""
         if outcome.is_final:
             self.record.ended.setdefault(series, SeqSet()).add(start, stop)
-            self._observer.check_stored(self, series, start, stop)
+            self.observer.check_stored(self.account, series, start, stop)
         elif outcome is Outcome.FAILED and self.kind.durable:
-            _count(self._failures_stored, series, start, stop)
+            _count(self.failures_stored, series, start, stop)
             for seq in range(start, stop):
-                self._observer.check_attempts(self, series, seq, self._failures_stored[series][seq])
+                self.observer.check_attempts(self.account, series, seq, self.failures_stored[series][seq])
 
     def losses_stored(self, number: int) -> None:
         """The node has stored what the subscriber told it up to this message: of which losses it knows."""
@@ -160,7 +168,7 @@ class ObservedSubscriber:
             self._unstored.append((number, report))
         for check in EACH_LOSS:
             for problem in check(self.record, report):
-                self._observer.blame(f"{self.name}: {problem}")
+                self.observer.blame(f"{self.name}: {problem}")
         series = (report.topic, report.source)
         self.record.lost.setdefault(series, SeqSet()).add(report.start, report.stop)
         self.told.setdefault(series, SeqSet()).add(report.start, report.stop)

@@ -11,6 +11,7 @@ from reknit.protocol.publish import publisher as publishing
 from reknit.testing.checks.rest import publishers_forget
 from reknit.testing.programs import Program
 from reknit.testing.world import World
+from reknit.topic import schedule_topic
 from reknit.wire.codec import encode
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 
@@ -33,7 +34,10 @@ class PublisherProgram(Program):
         self, name: str, node: str, world: World, rng: Random, topic: str, lasting: bool, source: str = ""
     ) -> None:
         super().__init__(name, node, world, rng)
-        self.topic = topic
+        schedules = world.rng(f"schedule {source or name}")
+        self._is_scheduled = schedules.random() < world.plan.schedule_share
+        self._times = schedules
+        self.topic = schedule_topic(topic) if self._is_scheduled else topic
         self.lasting = lasting
         self.source = source or name
         """The name of a lasting source: that of the program, unless it takes over another one's."""
@@ -82,7 +86,9 @@ class PublisherProgram(Program):
             payloads = [mark + bytes(self.rng.randint(0, plan.payload_bytes_max)) for mark in marks]
             self.world.witness.published.put((self.topic, machine.source), first, payloads, self.node)
             self._confirmed.update(zip(range(first, first + count), payloads, strict=True))
-            fields = {"ttl_ms": plan.ttl_ms, "priority": self._priority}
+            fields: dict[str, Any] = {"ttl_ms": plan.ttl_ms, "priority": self._priority}
+            if self._is_scheduled:
+                fields["columns"] = {"time": self._due_times(payloads)}
             batch = machine.put(payloads, self.world.clock.now_us(), **fields)
             self._recent.append(batch)
             self._puts += 1
@@ -91,6 +97,13 @@ class PublisherProgram(Program):
             if self.world.is_calm:
                 self._is_unsent = False  # one batch is enough, also if it waits for the node's `Go`
         self._put_later()
+
+    def _due_times(self, payloads: list[bytes]) -> list[int]:
+        """When these are to be published: now, some later, or a little earlier."""
+        now_us, latest_s = self.world.clock.now_us(), self.world.plan.schedule_s_max
+        times_us = [now_us + round(self._times.uniform(-0.1, latest_s) * 1e6) for _ in payloads]
+        self.world.witness.scheduled.put(payloads, times_us)
+        return times_us
 
     def _cut(self) -> None:
         """Lose the connection, maybe before the last events are durable."""
@@ -132,7 +145,12 @@ class PublisherProgram(Program):
                     pass
                 case publishing.PublishRefused(text=text):
                     self._refused(text)
-        if batches and is_repeated and self._cuts.random() < self.world.plan.recut_share:
+        if (
+            batches
+            and is_repeated
+            and not self._is_scheduled
+            and self._cuts.random() < self.world.plan.recut_share
+        ):
             batches = self._recut(batches)
         if batches and is_new and self._gets_lost():
             self.world.tell(self.name, "did not reach the node with", *batches)

@@ -5,6 +5,7 @@ python -m reknit.testing.simulate --seed 7 --set cut_rate=0  the same with a cha
 python -m reknit.testing.simulate --seeds 20000 --start 0    run many, stop at the first that fails and shrink it
 python -m reknit.testing.simulate --fabric --seeds 200       the same with real nodes, links, gateways and clients
 python -m reknit.testing.simulate --large --seeds 50         these with all kinds of programs at once
+python -m reknit.testing.simulate --group --seeds 20000      groups that send to each other by multicast
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from reknit.testing.fabric.plans.plan import FabricPlan
 from reknit.testing.fabric.run import FabricVerdict
 from reknit.testing.fabric.run import run as run_fabric
 from reknit.testing.faults import FaultPlan
+from reknit.testing.group.plan import GroupPlan
+from reknit.testing.group.simulation import GroupVerdict
+from reknit.testing.group.simulation import run_plan as run_group
 from reknit.testing.shrink import shrunk, with_settings
 from reknit.testing.simulation import Verdict
 from reknit.testing.simulation import run_plan as run_core
@@ -37,12 +41,14 @@ LISTED_MAX = 100
 
 Failure = tuple[int, str]
 """A seed that fails, and its first problem."""
-Plan = FaultPlan | FabricPlan
-Kind = Literal["core", "fabric", "large"]
+Plan = FaultPlan | FabricPlan | GroupPlan
+AnyVerdict = Verdict | FabricVerdict | GroupVerdict
+Kind = Literal["core", "fabric", "large", "group"]
 PLANS: Final[dict[Kind, Callable[[int], Plan]]] = {
     "core": FaultPlan.from_seed,
     "fabric": FabricPlan.from_seed,
     "large": FabricPlan.large,
+    "group": GroupPlan.from_seed,
 }
 """By what is simulated: the plan of a seed."""
 
@@ -52,8 +58,10 @@ def make_plan(seed: int, settings: Sequence[str], kind: Kind) -> Plan:
     return with_settings(PLANS[kind](seed), settings)
 
 
-def run_plan(plan: Plan, is_traced: bool = False) -> Verdict | FabricVerdict:
-    """Run the core or the fabric that a plan is for."""
+def run_plan(plan: Plan, is_traced: bool = False) -> AnyVerdict:
+    """Run the core, the fabric or the group that a plan is for."""
+    if isinstance(plan, GroupPlan):
+        return run_group(plan, is_traced=is_traced)
     if isinstance(plan, FabricPlan):
         return run_fabric(plan.seed, plan=plan, is_traced=is_traced)
     return run_core(plan, is_traced=is_traced)
@@ -73,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _kind(arguments: argparse.Namespace) -> Kind:
-    return "large" if arguments.large else "fabric" if arguments.fabric else "core"
+    kinds: list[Kind] = ["large", "fabric", "group"]
+    return next((kind for kind in kinds if getattr(arguments, kind)), "core")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,6 +103,9 @@ def _parser() -> argparse.ArgumentParser:
         "--large",
         action="store_true",
         help="whole fabrics with all kinds of programs at once, and more events",
+    )
+    parser.add_argument(
+        "--group", action="store_true", help="groups of programs on a network that loses datagrams"
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of every plan"
@@ -158,7 +170,7 @@ class ManySeeds:
 
     def _chunks(self) -> Iterator[tuple[range, list[Failure]]]:
         """The seeds that fail, chunk by chunk, in order."""
-        size = CHUNK_SEEDS if self._kind == "core" else CHUNK_FABRICS
+        size = CHUNK_SEEDS if self._kind in ("core", "group") else CHUNK_FABRICS
         chunks = list(_chunks(self._start, self._start + self._count, size))
         tasks = [(chunk, self._settings, self._keeps_going, self._kind) for chunk in chunks]
         if self._processes <= 1:
@@ -202,7 +214,7 @@ def failures_of(task: tuple[range, list[str], bool, Kind]) -> list[Failure]:
     return failures
 
 
-def describe(verdict: Verdict | FabricVerdict) -> str:
+def describe(verdict: AnyVerdict) -> str:
     """A verdict as text. A bad one ends with the command that replays it."""
     facts = f"seed {verdict.plan.seed}: {verdict.events} events confirmed, {verdict.steps} steps"
     if verdict.is_good:

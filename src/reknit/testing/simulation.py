@@ -16,13 +16,14 @@ from typing import Any
 
 from reknit.protocol.dispatch.overflow import AGAIN_PERCENT
 from reknit.testing.faults import TOPICS, FaultPlan
+from reknit.testing.members import MemberProgram
 from reknit.testing.nodes import SimNode
 from reknit.testing.programs import Program
 from reknit.testing.publishers import PublisherProgram
 from reknit.testing.shrink import replay_settings
 from reknit.testing.subscribers import LEAVE_S, SubscriberProgram
 from reknit.testing.world import Parts, World
-from reknit.topic import Pattern
+from reknit.topic import Pattern, target_of
 
 __all__ = ["Parts", "Simulation", "Verdict", "run"]
 
@@ -31,6 +32,7 @@ REST_S = 600.0
 GRACE_S = 1.0
 """How long it is observed after that."""
 
+QUEUE_PATTERNS = ("plant/**", "plant/a", "**")
 PATTERNS = ("**", "plant/**", "plant/*", "plant/a", "reknit/**", "car/*")
 
 
@@ -71,6 +73,7 @@ class Simulation:
         self._tell = world.tell
         self._faults = world.rng("faults")
         self._moods = world.rng("moods")
+        self._cancels = world.rng("cancels")
         self.nodes = [SimNode(f"n{i}", world, world.rng(f"node {i}")) for i in range(plan.nodes)]
         self.witness.watch(self.nodes)
         self.publishers: list[PublisherProgram] = []
@@ -90,6 +93,18 @@ class Simulation:
             self.subscribers.append(
                 SubscriberProgram(name, node, world, world.rng(name), pattern, durable, history)
             )
+
+        self._add_members(world.rng("members"))
+
+    def _add_members(self, rng: Random) -> None:
+        """The members of the queue, which is on one node."""
+        node, pattern = rng.choice(self.nodes).name, rng.choice(QUEUE_PATTERNS)
+        for i in range(self.plan.members):
+            name = f"q{i}"
+            member = MemberProgram(
+                name, node, self._world, self._world.rng(name), pattern, self.plan.queue_order
+            )
+            self.subscribers.append(member)
 
     @property
     def programs(self) -> list[Program]:
@@ -142,6 +157,7 @@ class Simulation:
         self._repeat(plan.pause_rate, self._pause)
         self._repeat(plan.supersede_rate, self._supersede)
         self._repeat(plan.letter_rate, self._handle_letters)
+        self._repeat(plan.cancel_rate, self._cancel)
         self._repeat(plan.publisher_crash_rate, lambda: self._crash_program(self.publishers))
         self._repeat(plan.subscriber_crash_rate, lambda: self._crash_program(self.subscribers))
 
@@ -187,7 +203,17 @@ class Simulation:
         node = self._moods.choice(self.nodes)
         what, limit = self._moods.choice(("redrive", "drop")), self._moods.choice((1, 5, 1000))
         if node.is_up:
-            node.order(what, limit=limit)
+            to = "subscriber" if limit == 5 else "all"
+            node.order(what, limit=limit, to=to)
+
+    def _cancel(self) -> None:
+        """An operator cancels some scheduled events."""
+        node = self._cancels.choice(self.nodes)
+        if node.is_up:
+            rows = node.core.scheduling.page({})["events"]
+            ids = [row["id"] for row in rows if self._cancels.random() < 0.3]
+            self.witness.scheduled.cancelling(node.name, ids)
+            node.order("cancel", pattern="**", ids=ids)
 
     def _supersede(self) -> None:
         """A second program starts under the name of a lasting publisher that runs, and is connected."""
@@ -199,7 +225,8 @@ class Simulation:
         old = self._moods.choice(running)
         name = f"{old.source}+{len(self.publishers)}"
         rng = self._world.rng(name)
-        new = PublisherProgram(name, old.node, self._world, rng, old.topic, True, old.source)
+        topic = target_of(old.topic)
+        new = PublisherProgram(name, old.node, self._world, rng, topic, True, old.source)
         self._tell("all", name, "takes over from", old.name)
         self.publishers.append(new)
         old.supersede()
@@ -273,9 +300,10 @@ class Simulation:
     def _judge_rest(self) -> None:
         for node in self.nodes:
             here = [one for one in self.subscribers if one.node == node.name and one.is_up]
-            node.judge_rest(len(here))
+            queues = {subscriber.queue_key for subscriber in here}
+            node.judge_rest(len(queues))
             for subscriber in here:
-                subscriber.judge_rest(node.core.dispatch.queues.get((subscriber.connection, 1)))
+                subscriber.judge_rest(node.core.dispatch.queues.get(subscriber.queue_key))
         for publisher in self.publishers:
             if publisher.is_up and not self._may_wait(publisher):
                 publisher.judge_rest()

@@ -46,6 +46,9 @@ CALM_DOWN_S = 0.02
 class SubscriberProgram(Program):
     """Subscribes, passes delivered batches to its application, and may unsubscribe."""
 
+    meets_repeats = True
+    """Whether events may come to it twice."""
+
     def __init__(
         self, name: str, node: str, world: World, rng: Random, pattern: str, durable: bool, history: bool
     ) -> None:
@@ -58,24 +61,30 @@ class SubscriberProgram(Program):
         self._recovery: recovering.Recovery | None = None
         self.seen: ObservedSubscriber
 
-    def begin(self) -> None:
-        plan = self.world.plan
-        start = Start(history=self.history)
-        name = self.name if self.durable else ""
-        self._recovery = self._make_recovery() if not self.durable and self._recovers else None
-        self.machine = self.world.parts.subscriber(
+    def make_machine(self) -> subscribing.Subscriber:
+        """The machine of a new process."""
+        return self.world.parts.subscriber(
             1,
             self.pattern,
-            name,
-            start,
-            plan.credit_bytes,
+            self.name if self.durable else "",
+            Start(history=self.history),
+            self.world.plan.credit_bytes,
             recovery=self._recovery,
             zero_us=START_US,
             process=f"{self.name} {self.life}".encode(),
         )
+
+    def observe(self) -> ObservedSubscriber:
+        """What is known of it from now on."""
         identity = self.name if self.durable else f"{self.name}.{self.life}"
         kind = SubscriberKind(self.node, Pattern(self.pattern), self.durable, self.history)
-        self.seen = self.world.witness.subscriber(identity, kind)
+        return self.world.witness.subscriber(identity, kind)
+
+    def begin(self) -> None:
+        plan = self.world.plan
+        self._recovery = self._make_recovery() if not self.durable and self._recovers else None
+        self.machine = self.make_machine()
+        self.seen = self.observe()
         self._leaves = ""
         self._has_left = False
         self._tick_at = float("inf")
@@ -83,7 +92,11 @@ class SubscriberProgram(Program):
         """When the machine was told of the time last, and how often since the time moved."""
         faults = self.world.rng(f"deliveries {self.name} {self.life}")
         self._delivery_faults = DeliveryFaults(
-            self.machine, self.seen, plan, faults, recovers=self._recovery is not None
+            self.machine,
+            self.seen,
+            plan,
+            faults,
+            recovers=self._recovery is not None or not self.meets_repeats,
         )
         self._application = Application(
             self.name,
@@ -246,6 +259,11 @@ class SubscriberProgram(Program):
         witness.blame_all(self.name, subscribers_forget(self.name, self.machine, may_hang))
         if queue is not None:
             witness.blame_all(self.name, windows_are_free(self.name, self.machine, queue))
+
+    @property
+    def queue_key(self) -> tuple[object, int]:
+        """The key of its queue at the node."""
+        return self.connection, 1
 
     @property
     def connection(self) -> int:

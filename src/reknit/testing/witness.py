@@ -37,7 +37,8 @@ from reknit.testing.dead_letters import (
 from reknit.testing.faults import FaultPlan
 from reknit.testing.observed import ObservedSubscriber, SubscriberKind
 from reknit.testing.published import PublishedEvents
-from reknit.topic import Pattern
+from reknit.testing.scheduled import ScheduledEvents, later_sources, scheduled_events_are_published_once
+from reknit.topic import Pattern, is_scheduled
 
 EXPIRY_STEP_S = 0.15
 """A node looks for expired events a little less often than this."""
@@ -52,6 +53,7 @@ class Witness:
         self.subscribers: dict[str, ObservedSubscriber] = {}
         self.published = PublishedEvents(clock)
         self.letters = WrittenDeadLetters()
+        self.scheduled = ScheduledEvents()
         self._plan = plan
         self._nodes: dict[str, JudgedNode] = {}
         self._paused: dict[str, dict[Pattern, float]] = {}
@@ -171,12 +173,14 @@ class Witness:
 
     def _is_known(self, series: Series, seq: int, payload: bytes | None) -> bool:
         """Whether somebody published an event. None: with any payload."""
-        if series[1] in self._redrive_sources(series[0]):
+        if series[1] in self._node_sources(series[0]):
             return payload is None or payload in self.published.put_at
         return self.published.is_known(series, seq, payload)
 
-    def _redrive_sources(self, topic: str) -> list[bytes]:
-        return [redrive_source(name, topic, node.journal.id) for name, node in self._nodes.items()]
+    def _node_sources(self, topic: str) -> list[bytes]:
+        """The sources of events that nodes publish: dead letters that are redriven, and scheduled events."""
+        sources = [redrive_source(name, topic, node.journal.id) for name, node in self._nodes.items()]
+        return [*sources, *(one for node in self._nodes.values() for one in later_sources(topic, node))]
 
     def _check_dead_letters(self, name: str, batch: Batch) -> None:
         for payload in batch.payloads():
@@ -237,6 +241,7 @@ class Witness:
             self.letters.read(node)
             stored = self._judge_journal(node)
             self._judge_letters(node)
+            self._judge_scheduled(node)
             reasons = ValidReasons(
                 node, self._plan.ttl_ms, self._plan.lease_s, bool(self._plan.subscriber_crash_rate)
             )
@@ -281,6 +286,16 @@ class Witness:
         self.blame_all(node.name, open_dead_letters_survive(letters, self.letters.written(node.name)))
         self.blame_all(node.name, waiting_dead_letters_are_counted(letters))
         self.blame_all(node.name, redriven_letters_are_published(letters))
+
+    def _judge_scheduled(self, node: JudgedNode) -> None:
+        self.scheduled.read(node)
+        confirmed = [
+            (series, seq, payload)
+            for series, by_seq in self.published.confirmed.items()
+            if is_scheduled(series[0]) and self.published.node_of[series] == node.name
+            for seq, payload in by_seq.items()
+        ]
+        self.blame_all(node.name, scheduled_events_are_published_once(node.name, self.scheduled, confirmed))
 
     def _judge_subscriber(
         self,

@@ -11,12 +11,14 @@ import asyncio
 import contextlib
 import ctypes
 import fcntl
+import os
 import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from ipaddress import IPv4Address
 from typing import Final
 
 import msgspec
@@ -76,6 +78,29 @@ def parse_address(text: str) -> HostPort:
     return host, int(port)
 
 
+def check_ipv4(setting: str, text: str) -> None:
+    """Raise `InvalidConfig` unless this is an IPv4 address.
+
+    >>> check_ipv4("group.interface", "127.0.0.1")
+    """
+    try:
+        IPv4Address(text)
+    except ValueError:
+        raise InvalidConfig(
+            setting, "the call", f"must be an IPv4 address such as 127.0.0.1, not {text!r}"
+        ) from None
+
+
+@contextlib.contextmanager
+def _blaming(setting: str, value: str) -> Iterator[None]:
+    """An error of the system names the setting that it comes from."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InvalidConfig(setting, "the call", f"can't be used: {value}: {reason}") from None
+
+
 class UdpTransport:
     """One member's sockets."""
 
@@ -97,15 +122,20 @@ class UdpTransport:
         self._on_turn: Callable[[], None] = lambda: None
 
     async def listen(self) -> None:
-        """Open the sockets. After this, address, buffer and datagram size are known."""
+        """Open the sockets. After this, address, buffer and datagram size are known. Raises `InvalidConfig`."""
         config = self.config
+        check_ipv4("group.interface", config.interface)
         self._own = open_datagram_socket()
         self._sockets.append(self._own)
-        self._own.bind((config.interface, config.port))
+        place = f"{config.interface}:{config.port}" if config.port else config.interface
+        with _blaming("group.port" if config.port else "group.interface", place):
+            self._own.bind((config.interface, config.port))
         self._own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, config.ttl)
         self._own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(config.interface))
         if self._group is not None:
-            self._sockets.append(self._join(self._group))
+            check_ipv4("group.address", self._group[0])
+            with _blaming("group.address", config.group):
+                self._join(self._group)
         self.datagram_bytes = min(_mtu(config.interface) - IP_UDP_BYTES, DATAGRAM_BYTES_MAX)
         buffer = min(self._set_buffer(each) for each in self._sockets)
         # The kernel counts the memory that a datagram takes: for a small one, up to three times its size.
@@ -119,14 +149,14 @@ class UdpTransport:
         host, port = self._own.getsockname()
         return f"{host}:{port}"
 
-    def _join(self, group: HostPort) -> socket.socket:
+    def _join(self, group: HostPort) -> None:
         joined = open_datagram_socket()
+        self._sockets.append(joined)
         joined.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         joined.bind(group)
         request = socket.inet_aton(group[0]) + socket.inet_aton(self.config.interface)
         joined.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
         _drop_own(joined, *self._own.getsockname())
-        return joined
 
     def _set_buffer(self, each: socket.socket) -> int:
         """Request the receive buffer, by force if permitted, and warn if the kernel gives less."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from reknit.fields import Number, Position, Seq, Source, Topic, check_range
+from reknit.fields import Hash, Number, Position, Seq, Source, Topic, check_range
 from reknit.wire.messages import Message
 from reknit.wire.outcomes import RangeOutcome
 
@@ -61,14 +61,19 @@ class AskWhole(Message, frozen=True, tag=46):
     node: str
 
 
+VersionRow = tuple[str, Number, Number, Number]
+
+
 class Beat(Message, frozen=True, tag=47):
     """Each node sends it to its neighbours at regular intervals, with the versions that it knows.
 
     A row is (node, instance, seq of its links, seq of its patterns). A neighbour that lacks a version answers
-    `AskWhole`.
+    `AskWhole`. There are no rows for a neighbour whose last `digest` was the same: it knows the same versions.
     """
 
-    rows: list[tuple[str, Number, Number, Number]]
+    rows: list[VersionRow]
+    digest: Hash = 0
+    """Of all rows; 0 from a node that always sends them."""
 
 
 # -- anycast

@@ -16,7 +16,6 @@ from reknit.fields import (
     OutcomeNumber,
     Position,
     QueueName,
-    QueueOrder,
     Seconds,
     Seq,
     SeriesRange,
@@ -25,6 +24,7 @@ from reknit.fields import (
     check_range,
 )
 from reknit.ledger.account import QUEUES
+from reknit.queue_order import QueueOrder
 
 VERSION: Final = 1
 

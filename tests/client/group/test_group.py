@@ -94,6 +94,20 @@ def test_members_and_views_are_seen() -> None:
     run(main)
 
 
+def test_a_large_event_arrives_if_the_limits_allow() -> None:
+    settings = GroupSettings(discover_s=0.1, event_bytes_max=8 << 20, window_bytes=16 << 20)
+
+    async def main() -> None:
+        a, b, _ = trio(lan(), settings)
+        async with a, b:
+            await until(lambda: len(a.members) == len(b.members) == 2)
+            large = os.urandom(5_000_000)
+            await a.send(large)
+            assert await read(b, 1) == [("a", large)]
+
+    run(main)
+
+
 def test_a_reader_that_does_not_read_holds_up_the_sender_and_a_timed_send_says_so() -> None:
     async def main() -> None:
         a, b, _ = trio(lan(), GroupSettings(discover_s=0.1, capacity_events=20))

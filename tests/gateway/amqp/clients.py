@@ -300,7 +300,8 @@ class Client(MessagingHandler):  # type: ignore[misc]
     ) -> Receiver:
         def make() -> Receiver:
             terminus = [Terminus(durable=durable), *options.pop("options", [])]
-            link = self._container.create_receiver(self.connection, address, options=terminus, **options)
+            context = options.pop("context", self.connection)
+            link = self._container.create_receiver(context, address, options=terminus, **options)
             self._receivers[link.name] = made = Receiver(self, link, react)
             if credit:
                 link.flow(credit)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,23 +23,31 @@ from reknit.config import TopicSettings
 from reknit.topic import Pattern
 from tests.gateway.amqp.clients import WAIT_S, broker, config, url_of
 
-PACKAGE: Final = "rhea@3.0.5"
-SCRIPT: Final = Path(__file__).parent / "rhea_client.js"
+FILES: Final = Path(__file__).parent / "js"
+SCRIPT: Final = FILES / "rhea_client.js"
 TOPICS = (TopicSettings(pattern=Pattern("orders/**"), distribution="balanced"),)
 
 
 @pytest.fixture(scope="module")
 def rhea() -> Path:
-    """The package, installed once beside this Python's own packages."""
-    npm, home = shutil.which("npm"), Path(sys.prefix, PACKAGE)
+    """The package, as the lock file beside the script pins it; installed once beside this Python's own packages."""
+    npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("node or npm is not on this machine")
+    lock = (FILES / "package-lock.json").read_bytes()
+    home = Path(sys.prefix, f"amqp-js-{hashlib.sha256(lock).hexdigest()[:12]}")
     package = home / "node_modules" / "rhea"
     if not package.exists():
-        words = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(home), PACKAGE]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
-        if done.returncode:
-            pytest.skip(f"npm could not install {PACKAGE}: {done.stderr[-300:]}")
+        with tempfile.TemporaryDirectory(dir=sys.prefix) as folder:
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(FILES / name, folder)
+            words = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", folder]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
+            if done.returncode:
+                pytest.skip(f"npm could not install rhea: {done.stderr[-300:]}")
+            with contextlib.suppress(OSError):  # another process was quicker
+                Path(folder).rename(home)
+                Path(folder).mkdir()
     return package
 
 

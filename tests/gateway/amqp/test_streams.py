@@ -341,3 +341,28 @@ def test_a_size_that_was_wrong_is_found_out() -> None:
         BodyOut(BYTES, 3).feed(b"ab", is_last=True)
     with pytest.raises(MalformedValue, match="longer"):
         BodyOut(SECTION, 1, is_strict=True).feed(b"ab", is_last=False)
+
+
+def test_a_stream_that_nobody_reads_does_not_hold_up_other_links_of_its_session(
+    node: Node, client: Client
+) -> None:
+    """Proton's client reads a message when all of it is there, which this session has no room for."""
+    with Client(url_of(node)) as reader:
+
+        def narrow() -> Any:
+            session = reader.connection.session()
+            session.incoming_capacity = 1 << 19
+            session.open()
+            return session
+
+        session = reader.call(narrow)
+        reader.receiver(TOPIC, "accept", context=session)
+        others = reader.receiver("plant/temp", "accept", context=session)
+        sent = client.sender(TOPIC, resend=True)
+        sent.stream(proton.Message(body=BODY), 1 << 16)
+        reader.wait(lambda: session.incoming_bytes > 1 << 17, "the beginning of the stream")
+        sender = client.sender("plant/temp")
+        for count in range(1, 21):
+            assert sender.send(b"x" * 20_000).outcome == "accepted"
+            others.wait(count)
+        assert session.incoming_bytes <= 1 << 18, "half of the window is left"

@@ -98,3 +98,10 @@ def test_a_post_without_parameters_is_an_error_not_a_page(node: Web, path: bytes
     answer = said(node, posted(b"", path))
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"kn_to=" in answer
+
+
+@pytest.mark.parametrize("origin", [b"https://[::1", b"http://[", b"//]", b"null", b"\xff://x"])
+def test_an_origin_that_is_no_address_is_that_of_a_foreign_page(node: Web, origin: bytes) -> None:
+    line = b"Origin: " + origin + b"\r\nContent-Length"
+    request = posted(b"do_method=notify;kn_to=/what/chat;kn_payload=hi").replace(b"Content-Length", line)
+    assert said(node, request).startswith(b"HTTP/1.1 403 ")

@@ -72,8 +72,7 @@ class Peer:
 
     async def neighbours(self) -> int:
         """With how many others it is connected."""
-        info = self.session.info
-        return len(await call(info.peers_zid)) + len(await call(info.routers_zid))
+        return len(await call(self.session.info.transports))
 
     async def reaches(self, node: Node) -> None:
         """Return when samples reach the gateway. A canary shows it: a publisher's own status may block."""

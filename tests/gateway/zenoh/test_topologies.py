@@ -15,6 +15,7 @@ zenoh = pytest.importorskip("zenoh")
 from reknit.client.session import Session  # noqa: E402
 from reknit.config import Config, LinkSettings, NodeSettings, RecoverySettings  # noqa: E402
 from reknit.errors import InvalidConfig  # noqa: E402
+from reknit.gateway.zenoh import gateway as gateways  # noqa: E402
 from reknit.gateway.zenoh.session import gateway_config  # noqa: E402
 from reknit.gateway.zenoh.threads import call  # noqa: E402
 from reknit.node.node import Node  # noqa: E402
@@ -32,11 +33,23 @@ def test_a_gateway_is_a_client_of_a_router(peer_mode: str) -> None:
         endpoint = f"tcp/127.0.0.1:{free_port()}"
         async with (
             Peer([endpoint], [], "router"),
-            build_node(config(zenoh_connect=(endpoint,), zenoh_mode="client")) as node,
+            build_node(config(zenoh_connect=(endpoint,))) as node,
             client(node) as session,
             Peer([], [endpoint], peer_mode) as peer,
         ):
             await _both_ways(node, session, peer)
+
+    run(test)
+
+
+def test_a_gateway_joins_when_its_router_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(gateways, "JOIN_S", 0.05)
+        endpoint = f"tcp/127.0.0.1:{free_port()}"
+        async with build_node(config(zenoh_connect=(endpoint,))) as node, client(node) as session:
+            await session.publish("plant/before", b"1")
+            async with Peer([endpoint], [], "router") as peer:
+                await _both_ways(node, session, peer)
 
     run(test)
 
@@ -75,7 +88,7 @@ def test_a_client_does_not_listen() -> None:
 
 
 def _named(name: str, endpoint: str, links: tuple[str, ...] = ()) -> Config:
-    made = config(zenoh_connect=(endpoint,), zenoh_mode="client", zenoh_pattern="plant/**")
+    made = config(zenoh_connect=(endpoint,), zenoh_pattern="plant/**")
     listen = (f"tcp://127.0.0.1:{free_port()}",)
     return replace(made, node=NodeSettings(name=name, listen=listen), links=LinkSettings(to=links))
 

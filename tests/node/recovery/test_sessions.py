@@ -13,9 +13,10 @@ import pytest
 
 from reknit.batch import Batch
 from reknit.client.recovery.caches import Cache
-from reknit.client.session import Session
-from reknit.config import Config, DispatchSettings, TopicSettings
+from reknit.client.session import Session, connect
+from reknit.config import Config, DispatchSettings, RecoverySettings, TopicSettings
 from reknit.dead_letter import DeadLetterContent, read_letter
+from reknit.errors import Closed, TooFewCopies
 from reknit.node.core.keepers import JournalKeeper
 from reknit.outcome import Code
 from reknit.processes.process import free_port
@@ -27,6 +28,7 @@ from reknit.topic import Pattern
 from reknit.wire.messages import Rejection, Settle
 from reknit.wire.recovery import Recover
 from tests.node.fabric import (
+    CLIENT,
     SOURCE,
     TOPIC,
     Losing,
@@ -109,7 +111,7 @@ def test_without_any_cache_the_loss_is_reported_once_with_its_range() -> None:
             await publisher.publish_many(numbers(5, 7))
             assert await take(events, 2) == [5, 6]
             assert told.ranges == [(2, 5)]
-            assert told.reasons == {"retention"}
+            assert told.reasons == {"gone"}
 
     run(test)
 
@@ -269,6 +271,23 @@ def test_an_event_is_kept_when_as_many_caches_stored_it_as_the_publisher_wants()
             async with Cache(keeper, "plant/**") as cache:
                 await kept
                 assert cache.held.survey(cache.pattern)[0].ranges == [(1, 2)]
+
+    run(test)
+
+
+def test_events_that_too_few_caches_store_do_not_keep_a_session_from_closing() -> None:
+    """Nobody but the node is there. Closing waits for others for `recovery.patience_s`, not for ever."""
+
+    async def test() -> None:
+        impatient = replace(CLIENT, recovery=RecoverySettings(patience_s=0.05))
+        async with fabric() as [node]:
+            session = await connect(node.urls[0], config=impatient).open()
+            waiting = session.publisher(TOPIC, stored_by=3).publish(b"1")
+            await until(lambda: node.journal.status().events == 1)
+            with pytest.raises(TooFewCopies, match="stored 1 time, not 3 times"):
+                await session.close()
+            with pytest.raises(Closed):
+                await waiting
 
     run(test)
 

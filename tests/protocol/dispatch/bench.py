@@ -8,7 +8,6 @@ from typing import Any
 
 from reknit.batch import Batch
 from reknit.config import TopicSettings
-from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.outcome import FinalOutcome, Outcome
 from reknit.protocol.dispatch.dispatcher import Dispatcher, Input
@@ -18,6 +17,7 @@ from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import AppendRecord, DeadLetter, DeliverRuns, Redeliver, Scan, Send
 from reknit.protocol.machine import JOURNAL, MadeDurable
+from reknit.queue_order import QueueOrder
 from reknit.records import Record
 from reknit.seqset import SeqSet
 from reknit.store.memory import MemoryJournal

@@ -49,6 +49,7 @@ from reknit.protocol.links.inputs import (
 )
 from reknit.protocol.links.machine import LinkMachine
 from reknit.protocol.links.memory import LinkMemory
+from reknit.protocol.links.route_review import REVIEW_S
 from reknit.protocol.machine import JOURNAL, MadeDurable
 from reknit.protocol.routing.routes import Interests, Routes, SendToNeighbour
 from reknit.protocol.streams.inputs import OfferStream, UpstreamGone
@@ -111,6 +112,13 @@ class Node:
     def give(self, message: Any, peer: Any = THEIRS) -> list[Effect]:
         self.machine.receive(message, peer, self.now)
         self.effects = self.machine.take_effects() if self.machine.has_effects else []
+        return self.effects
+
+    def wait(self, seconds: float) -> list[Effect]:
+        """Let time pass."""
+        self.now += seconds
+        self.machine.tick(self.now)
+        self.effects = self.machine.take_effects()
         return self.effects
 
     def sent(self, line: Any, kind: Any) -> list[Any]:
@@ -255,16 +263,34 @@ def test_nodes_that_can_not_be_reached_are_remembered_and_forgotten_in_the_end()
     node = Node()
     node.link()
     node.subscribed()
+    node.wait(REVIEW_S)
     assert node.memory.nodes["b"].patterns == ["plant/**"]
     assert node.of(SaveLinks) == [SaveLinks(is_urgent=False)]
     assert node.memory.away == {}
     node.now_us = 5_000_000
     node.give(LineLost(), THEIRS)
+    node.wait(REVIEW_S)
     assert node.memory.away == {"b": 5_000_000}
     node.memory.forget_nodes(before_us=5_000_000)
     assert "b" in node.memory.nodes
     node.memory.forget_nodes(before_us=5_000_001)
     assert (node.memory.nodes, node.memory.away) == ({}, {})
+
+
+def test_routes_are_looked_at_once_for_many_changes_that_follow_each_other() -> None:
+    node = Node()
+    node.link()
+    node.wait(REVIEW_S)
+    node.give(LinkState("c", 1, 1, {"b": 1}))
+    assert node.passed(RoutesChanged), "the first one at once"
+    for seq in range(2, 100):
+        node.give(LinkState("c", 1, seq, {"b": seq}))
+        assert not node.passed(RoutesChanged)
+    assert node.machine.next_deadline() == node.now + REVIEW_S
+    node.wait(REVIEW_S)
+    assert len(node.passed(RoutesChanged)) == 1
+    node.wait(REVIEW_S)
+    assert not node.passed(RoutesChanged)
 
 
 def test_loss_of_a_spare_changes_nothing() -> None:
@@ -338,6 +364,7 @@ def test_new_events_are_carried_to_a_neighbour_that_subscribes() -> None:
     node = Node()
     node.link()
     node.subscribed()
+    node.wait(REVIEW_S)
     assert node.passed(RoutesChanged)
     node.give(Pull("", -1))
     node.publish()

@@ -157,6 +157,20 @@ def test_events_that_too_few_caches_stored_are_sent_again_with_the_same_seq() ->
     assert publisher.take_effects() == [publishing.Confirm(2)]
 
 
+def test_too_few_caches_are_told_after_some_repetitions() -> None:
+    publisher = SourcePublisher(ANN, TOPIC, stored_by=3)
+    publisher.receive(publishing.Connected(), "node", 0.0)
+    assert publisher.shortage() is None, "nothing waits"
+    publisher.put([b"1"], 0)
+    publisher.receive(Ack(ANN, 1), "node", 0.1)
+    for number in range(3):
+        assert publisher.shortage(2) is None
+        publisher.tick(1.0 + number * RESEND_S)
+    shortage = publisher.shortage(2)
+    assert shortage is not None
+    assert (shortage.first, shortage.copies, shortage.wanted) == (1, 1, 3)
+
+
 def test_a_node_that_began_anew_does_not_count_until_it_has_stored_again() -> None:
     publisher = SourcePublisher(ANN, TOPIC, stored_by=2)
     publisher.receive(publishing.Connected(), "node", 0.0)

@@ -51,9 +51,9 @@ class Node:
 
 
 def reported(number: int, start: int, stop: int) -> list[Effect]:
-    row = OutcomeRow(*SERIES, start, stop, FinalOutcome.LOST, 15, "retention", TEXT, 0, 1_001_000)
+    row = OutcomeRow(*SERIES, start, stop, FinalOutcome.LOST, 15, "gone", TEXT, 0, 1_001_000)
     return [
-        Send(3, Lost(1, *SERIES, start, stop, "retention")),
+        Send(3, Lost(1, *SERIES, start, stop, "gone")),
         AppendRecord(number, Outcomes("audit", [row])),
     ]
 
@@ -117,7 +117,7 @@ def test_a_subscriber_without_a_name_is_told_when_it_has_got_everything_before()
     node = Node(Subscription(4, 1, Pattern("**")), other)
     node.receive(NeverArrives(SERIES, 3, 6))
     assert node.machine.has_untold
-    assert node.receive(AllDispatched()) == [Send(4, Lost(1, *SERIES, 3, 6, "retention"))]
+    assert node.receive(AllDispatched()) == [Send(4, Lost(1, *SERIES, 3, 6, "gone"))]
     assert node.receive(AllDispatched()) == []
 
 
@@ -128,4 +128,4 @@ def test_a_subscriber_without_a_name_that_comes_back_is_told_of_losses_since_its
     node.receive(NeverArrives(SERIES, 6, 7))
     node.receive(Subscribe(1, "**", "", Start(position=20), 1 << 20), peer=4)
     node.open[4, 1] = Subscription(4, 1, Pattern("**"))
-    assert node.receive(AllDispatched()) == [Send(4, Lost(1, *SERIES, 6, 7, "retention"))]
+    assert node.receive(AllDispatched()) == [Send(4, Lost(1, *SERIES, 6, 7, "gone"))]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from reknit.protocol.routing.known_node import RememberedNode
 from reknit.protocol.routing.routes import Interests, LinkUp, Rerouted, Routes, SendToNeighbour
 from reknit.protocol.routing.shortest_paths import shortest
-from reknit.wire.links import Announce, AskWhole, LinkState
-from tests.protocol.routing.network import TIMEOUT_S, Fabric
+from reknit.wire.links import Announce, AskWhole, Beat, LinkState
+from tests.protocol.routing.network import BEAT_S, TIMEOUT_S, Fabric
 
 NAMES = [f"n{number:02}" for number in range(12)]
 TOPOLOGIES = st.lists(
@@ -146,6 +146,50 @@ def test_a_subscription_is_announced_at_once_without_a_beat() -> None:
     fabric.subscribe("c", "orders/*", is_on=False)
     fabric.settle()
     assert fabric.nodes["a"].destinations("orders/1", "any") == ()
+
+
+def test_neighbours_that_know_the_same_exchange_a_digest_until_one_knows_more() -> None:
+    fabric = line("a", "b", "c")
+    fabric.run(3 * BEAT_S)
+    assert [len(beat.rows) for beat in beats(fabric, "b")] == [0, 0]
+    fabric.loss = 1.0
+    fabric.subscribe("c", "orders/*")
+    fabric.settle()
+    fabric.loss = 0.0
+    assert [len(beat.rows) for beat in beats(fabric, "c")] == [3], "what b knows is older"
+    fabric.run(4 * BEAT_S)
+    fabric.check()
+    assert [len(beat.rows) for beat in beats(fabric, "b")] == [0, 0]
+
+
+def test_a_new_link_to_the_same_neighbour_begins_with_rows() -> None:
+    fabric = line("a", "b")
+    fabric.run(3 * BEAT_S)
+    fabric.cut("a", "b")
+    fabric.link("a", "b")
+    assert [len(beat.rows) for beat in beats(fabric, "a")] == [2]
+
+
+def test_a_node_that_always_sends_rows_gets_rows() -> None:
+    node = Routes("a", 1, beat_s=BEAT_S)
+    node.receive(LinkUp(1), "b", 0.0)
+    node.receive(Beat([]), "b", 0.5)
+    node.take_effects()
+    node.tick(BEAT_S)
+    (effect,) = node.take_effects()
+    assert isinstance(effect, SendToNeighbour)
+    assert isinstance(effect.message, Beat)
+    assert len(effect.message.rows) == 1
+
+
+def beats(fabric: Fabric, name: str) -> list[Beat]:
+    """The heartbeats that a node sends next, which are lost."""
+    node = fabric.nodes[name]
+    node.tick(fabric.now + BEAT_S)
+    effects = node.take_effects()
+    return [
+        one.message for one in effects if isinstance(one, SendToNeighbour) and isinstance(one.message, Beat)
+    ]
 
 
 def test_the_same_subscription_twice_is_announced_once_and_withdrawn_with_the_last() -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.pipeline.report import report_html
 from reknit.spark.stages.audit.lake import audit_lake
+from reknit.spark.stages.audit.totals import NEVER_CAPTURED
 from reknit.spark.stages.settle.run import settle_lake
 from tests.spark.lakes import captured, captured_outcomes
 from tests.spark.running_node import TIME_US, batches, source
@@ -92,7 +93,7 @@ def test_audit_finds_and_names_what_is_wrong(spark: SparkSession, tmp_path: Path
         (56, 61, "is missing from every journal"),
         (61, 71, "has no outcome, though the node reports that nothing this old is owed"),
         (81, 95, "has no outcome, though the node reports that nothing this old is owed"),
-        (101, 111, "ended but was never published"),
+        (101, 111, NEVER_CAPTURED),
     ]
     assert not bad.balanced
     assert not audit.balanced

@@ -66,6 +66,7 @@ SMALL_SEEDS = {
     80610: "the operator did not resume topics that a restored copy of a disk had paused",
     106: "nodes that were restarted passed over the events for one that was away for longer than they look back",
     80315: "a durable subscriber dropped events that it had ended, after a node with a new disk had ignored that",
+    112123: "a publisher was not started again after a node with a slow clock had refused several of its events at once",
     75: "an observer took it for an error that retention removed what it was about to read",
 }
 

@@ -23,6 +23,14 @@ ClearTtl = Annotated[
     bool,
     typer.Option("--clear-ttl", help="Publish events that never expire; otherwise their ttl starts again."),
 ]
+To = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="all|subscriber",
+        help="Deliver each event to every subscriber of its topic, or only to the one that it failed at.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the dead letters.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -75,6 +83,7 @@ def show(number: Number, json: AsJson = False, node: NodeUrl = "") -> None:
 def redrive(
     chosen: FilterOptions,
     rate: Rate = "1000/s",
+    to: To = "all",
     clear_ttl: ClearTtl = False,
     dry_run: DryRun = False,
     json: AsJson = False,
@@ -86,8 +95,10 @@ def redrive(
     from reknit.cli.running import run
 
     log_to_stderr()
-    speed = events_per_second(rate)
-    total = run(requests.redrive(node, selection(chosen), rate=speed, clears_ttl=clear_ttl, is_dry=dry_run))
+    if to not in ("all", "subscriber"):
+        fail(f"invalid --to {to!r}: write all or subscriber")
+    options = {"clears_ttl": clear_ttl, "to_subscriber": to == "subscriber", "is_dry": dry_run}
+    total = run(requests.redrive(node, selection(chosen), rate=events_per_second(rate), **options))
     if json:
         print_json({**total, "is_dry": dry_run})
         return
@@ -96,6 +107,9 @@ def redrive(
     typer.echo(f"{dead_letters(total['count'])} {'would be ' if dry_run else ''}redriven")
     if total["without_payload"]:
         typer.echo(f"{dead_letters(total['without_payload'])} without a payload: not redriven")
+    if total["without_subscriber"]:
+        count = dead_letters(total["without_subscriber"])
+        typer.echo(f"{count} without a durable subscriber to go to: not redriven (--to all)")
 
 
 @app.command()

@@ -44,15 +44,24 @@ async def find(node: str, number: int) -> DeadLetterContent | None:
 
 
 async def redrive(
-    node: str, wanted: DeadLetterFilter, *, rate: float, clears_ttl: bool, is_dry: bool
+    node: str,
+    wanted: DeadLetterFilter,
+    *,
+    rate: float,
+    clears_ttl: bool,
+    to_subscriber: bool,
+    is_dry: bool,
 ) -> dict[str, Any]:
     """Redrive dead letters, page by page. Returns the totals."""
-    total: dict[str, Any] = {"count": 0, "without_payload": 0, "topics": {}}
+    total: dict[str, Any] = {"count": 0, "without_payload": 0, "without_subscriber": 0, "topics": {}}
     async with connected(node) as session:
-        pages = client.redrive(session, wanted, rate=rate, clears_ttl=clears_ttl, is_dry=is_dry)
+        pages = client.redrive(
+            session, wanted, rate=rate, clears_ttl=clears_ttl, to_subscriber=to_subscriber, is_dry=is_dry
+        )
         async for page in _with_progress(session, "redriving", pages):
             total["count"] += page["count"]
             total["without_payload"] += page["without_payload"]
+            total["without_subscriber"] += page.get("without_subscriber", 0)
             for name, count in page["topics"].items():
                 total["topics"][name] = total["topics"].get(name, 0) + count
     return total

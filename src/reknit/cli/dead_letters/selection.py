@@ -26,11 +26,11 @@ def selection(chosen: FilterOptions) -> DeadLetterFilter:
         fail(f"invalid code {chosen.code!r}: use a google.rpc code, such as UNAVAILABLE")
     if chosen.topic:
         Pattern(chosen.topic)
-    since_us, until_us = _time_us(chosen.since), _time_us(chosen.until)
+    since_us, until_us = time_us(chosen.since), time_us(chosen.until)
     return DeadLetterFilter(chosen.reason, chosen.topic, chosen.code, chosen.subscriber, since_us, until_us)
 
 
-def _time_us(text: str) -> int:
+def time_us(text: str) -> int:
     """A time in microseconds since 1970, from an age or an ISO time."""
     if not text:
         return 0

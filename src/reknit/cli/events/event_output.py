@@ -15,6 +15,7 @@ from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
 from reknit.cli.output import plain, shown
 from reknit.event import Event
+from reknit.private_topics import public_topic
 
 _json = msgspec.json.Encoder()
 
@@ -96,7 +97,7 @@ class Lines(Printer):
         )
 
     def lines(self, batch: Batch) -> Iterable[bytes]:
-        topic = plain(batch.topic)
+        topic = plain(public_topic(batch.topic))
         for event in batch.events():
             yield self._form.format(clock(event.time_us), topic, event.seq, shown(event.payload)).encode()
 

@@ -43,6 +43,16 @@ Key = Annotated[
 Priority = Annotated[
     int, typer.Option(min=0, max=6, metavar="N", help="From 0 (bulk) to 6; events of a higher one overtake.")
 ]
+At = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME", help="Publish at this time, such as 2030-01-31T08:00+01:00; here without a zone."
+    ),
+]
+Delay = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="Publish so much later. See `reknit scheduled`."),
+]
 Name = Annotated[
     str,
     typer.Option(metavar="NAME", help="Publish under a name: a later run continues its numbering."),
@@ -58,6 +68,8 @@ def pub(
     header: Headers = None,
     key: Key = None,
     priority: Priority = 1,
+    at: At = "",
+    delay: Delay = None,
     name: Name = "",
     form: AsForm = None,
     node: NodeUrl = "",
@@ -76,7 +88,10 @@ def pub(
         raise typer.BadParameter(
             "a CloudEvent has its own attributes: leave --header, --key and --priority away"
         )
-    fields = EventFields(key, _parsed(header), None)
+    due_us = _due_us(at, delay)
+    if form is not None and due_us is not None:
+        raise typer.BadParameter("a CloudEvent is published at once: leave --at and --delay away")
+    fields = EventFields(key, _parsed(header), None, due_us)
     log_to_stderr("info")
     if payload is None and sys.stdin.isatty():
         say("every line is an event; press Ctrl-D to end")
@@ -84,6 +99,26 @@ def pub(
     publish(
         paced(source, rate), topic=topic, node=node, name=name, ttl_ms=ttl, priority=priority, fields=fields
     )
+
+
+def _due_us(at: str, delay: float | None) -> int | None:
+    """When the events are to be published; None: now."""
+    from datetime import datetime
+
+    from reknit import environment
+    from reknit.client.publish.scheduling import due_us
+    from reknit.errors import LocalError
+
+    if not at and delay is None:
+        return None
+    try:
+        when = datetime.fromisoformat(at).astimezone() if at else None
+    except ValueError:
+        raise typer.BadParameter(f"{at!r} is no time; write 2030-01-31T08:00+01:00") from None
+    try:
+        return due_us(when, delay, environment.time_us())
+    except LocalError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _parsed(headers: list[str] | None) -> dict[str, str] | None:

@@ -13,7 +13,9 @@ from reknit.cli.output import events, say
 from reknit.cli.running import connected, run
 from reknit.client.options import PublisherOptions
 from reknit.client.publish.event_fields import EventFields
+from reknit.client.publish.scheduling import SchedulePublisher
 from reknit.envelope.cloudevents import from_json
+from reknit.topic import schedule_topic
 
 
 class PublishedCount:
@@ -92,10 +94,20 @@ async def _publish_payloads(
     count: PublishedCount,
 ) -> None:
     async with connected(node, name) as session:
-        publisher = session.make_publisher(topic, options)
+        at_us = fields.at_us
+        publisher = session.make_publisher(topic if at_us is None else schedule_topic(topic), options)
         try:
             with PublishProgress() as progress:
                 async for payloads in source:
+                    if isinstance(publisher, SchedulePublisher) and at_us is not None:
+                        for payload in payloads:
+                            count.sent += 1
+                            later = publisher.schedule(
+                                payload, at_us / 1e6, None, key=fields.key, headers=fields.headers
+                            )
+                        await later
+                        progress.show(count.sent - publisher.unkept)
+                        continue
                     for payload in payloads:
                         count.sent += 1
                         await publisher.send(payload, key=fields.key, headers=fields.headers)

@@ -7,8 +7,8 @@ from reknit.cli.events.event_output import Printer
 from reknit.cli.output import say
 from reknit.cli.running import connected, run
 from reknit.client.session import Session
-from reknit.fields import QueueOrder
 from reknit.outcome import Outcome
+from reknit.queue_order import QueueOrder
 
 
 def receive(

@@ -8,7 +8,7 @@ import typer
 
 from reknit.cli.options import AsForm, NodeUrl
 from reknit.cli.output import log_to_stderr
-from reknit.fields import QueueOrder
+from reknit.queue_order import QueueOrder
 
 PatternArgument = Annotated[
     str,

@@ -10,7 +10,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, Unpack, overload
 
 from reknit.address import Address
@@ -34,14 +34,15 @@ from reknit.client.options import (
 )
 from reknit.client.publish.event_fields import Headers, check_priority, variant_of
 from reknit.client.publish.outcomes import OutcomePublisher
+from reknit.client.publish.scheduling import ScheduledEvent
 from reknit.client.publish.typed_publisher import encode_all_typed, encode_typed
 from reknit.client.rpc.requests import Reply
 from reknit.client.session import Session, connect
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, NotOpen, ReknitError
-from reknit.fields import QueueOrder
 from reknit.frame import Buffer
+from reknit.queue_order import QueueOrder
 
 log = logging.getLogger("reknit.client")
 
@@ -229,6 +230,34 @@ class SyncSession:
         priority: int | None = None,
     ) -> None: ...
 
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        at: datetime | float,
+        codec: CodecOf[Any] | None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> ScheduledEvent: ...
+
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        delay_s: float,
+        codec: CodecOf[Any] | None = None,
+        key: str | None = None,
+        headers: Headers | None = None,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+    ) -> ScheduledEvent: ...
+
     def publish(
         self,
         topic: str,
@@ -239,11 +268,33 @@ class SyncSession:
         headers: Headers | None = None,
         ttl_ms: int | None = None,
         priority: int | None = None,
-    ) -> None:
+        at: datetime | float | None = None,
+        delay_s: float | None = None,
+    ) -> ScheduledEvent | None:
         """Publish one event; returns when it is stored. See `Session.publish`."""
         if codec is not None:
             payload, headers = encode_typed(codec_of(codec), payload, headers)
+        if at is not None or delay_s is not None:
+            fields = {"key": key, "headers": headers, "ttl_ms": ttl_ms, "priority": priority}
+            return self._loop.run(self._schedule(topic, payload, {"at": at, "delay_s": delay_s, **fields}))
         self._publisher_of(topic, priority).publish(payload, key=key, headers=headers, ttl_ms=ttl_ms)
+        return None
+
+    async def _schedule(self, topic: str, payload: Any, fields: dict[str, Any]) -> ScheduledEvent:
+        scheduled: ScheduledEvent = await self._session.publish(topic, payload, **fields)
+        return scheduled
+
+    def scheduled(self, pattern: str = "**") -> list[ScheduledEvent]:
+        """The events that are to be published later; see `Session.scheduled`."""
+        return self._loop.run(self._session.scheduled(pattern))
+
+    def cancel(self, event: ScheduledEvent) -> bool:
+        """Cancel an event that was to be published later; see `Session.cancel`."""
+        return self._loop.run(self._session.cancel(event))
+
+    def cancel_scheduled(self, pattern: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Cancel scheduled events; see `Session.cancel_scheduled`."""
+        return self._loop.run(self._session.cancel_scheduled(pattern, ids))
 
     @overload
     def publish_many(

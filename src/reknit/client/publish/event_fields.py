@@ -88,6 +88,7 @@ class EventFields(NamedTuple):
     key: str | None = None
     headers: dict[str, str] | None = None
     ttl_ms: int | None = None
+    at_us: int | None = None
 
     @property
     def size(self) -> int:
@@ -210,6 +211,8 @@ def _arguments(part: Sequence[EventFields]) -> dict[str, Any]:
         columns["key"] = [one.key or "" for one in part]
     if any(one.headers for one in part):
         columns["headers"] = [one.headers for one in part]
+    if any(one.at_us is not None for one in part):
+        columns["time"] = [one.at_us for one in part]
     arguments: dict[str, Any] = {"columns": columns} if columns else {}
     if part[0].ttl_ms is not None:
         arguments["ttl_ms"] = part[0].ttl_ms

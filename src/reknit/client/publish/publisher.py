@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from reknit import environment
 from reknit.batch import total
@@ -29,7 +29,6 @@ from reknit.client.publish.event_fields import (
     check_ttl,
     split_with_fields,
 )
-from reknit.client.publish.outcome_tracker import OutcomeTracker
 from reknit.client.publish.window import PublishWindow
 from reknit.client.recovery.publisher_recovery import PublisherRecovery, PublisherRecoverySettings
 from reknit.client.streams import OutgoingStream
@@ -41,6 +40,23 @@ from reknit.frame import Buffer
 from reknit.protocol.publish import publisher as machines
 
 NEVER_FITS = -1
+
+
+class EventTracker(Protocol):
+    """Follows what becomes of each event, for a publisher whose calls give more than that it is stored."""
+
+    @property
+    def has_path(self) -> bool:
+        """Whether events may be sent."""
+
+    def number(self, first: int, count: int) -> None:
+        """All events without a seq become `[first, first + count)`."""
+
+    def stored(self, stop: int) -> None:
+        """Everything before `stop` is stored."""
+
+    def fail(self, error: Exception) -> None:
+        """Raise the error in everyone who waits."""
 
 
 class Publisher:
@@ -65,7 +81,7 @@ class Publisher:
         is_lasting: bool,
         lineage: str,
         options: PublisherOptions,
-        outcomes: OutcomeTracker | None = None,
+        outcomes: EventTracker | None = None,
     ) -> None:
         self._fields: dict[str, Any] = {
             "ttl_ms": check_ttl(options.ttl_ms),
@@ -89,6 +105,7 @@ class Publisher:
             router, self._driver, PublisherRecoverySettings.of(config, options)
         )
         self._is_resent = options.resend_released
+        self._patience_s = config.recovery.patience_s if options.stored_by > 1 else None
 
         self._limits = BatchLimits.of(config.limits)
         self._batch_bytes = self._limits.batch_bytes
@@ -255,6 +272,17 @@ class Publisher:
         else:
             await self._driver.flush()
 
+    async def finish(self) -> None:
+        """As `flush`, but wait at most `recovery.patience_s` for further caches. Raises `TooFewCopies` after that."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self.flush()
+        except TimeoutError:
+            shortage = self._driver.machine.shortage()
+            if shortage is not None:
+                raise shortage from None
+            await self.flush()  # the node is away: it is waited for
+
     # -- gathering
 
     def _check(self, payload: Buffer | str) -> bytes:
@@ -402,7 +430,7 @@ class Publisher:
         was_heard = self._driver.error is not None and self.is_heard()
         try:
             if not was_heard:
-                await self.flush()
+                await self.finish()
         finally:
             self._router.remove_publisher(self)
             self._recovery.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from typing import Final
 
 import msgspec
 
@@ -18,6 +20,11 @@ from reknit.protocol.publish.publisher import RESEND_S
 from reknit.protocol.recovery.cache import CacheBounds, MemoryCache
 from reknit.topic import Pattern
 from reknit.wire.recovery import Heartbeat, Offer
+
+log = logging.getLogger("reknit.client")
+
+TOLD_AFTER: Final = 2
+"""How often events are sent again before the log says that too few caches store them."""
 
 
 def cache_bounds(config: Config, events_max: int | None = None) -> CacheBounds:
@@ -66,6 +73,7 @@ class PublisherRecovery:
         self._loop = asyncio.get_running_loop()
         self._timer = DeadlineTimer(self._tick)
         self._resends = settings.stored_by > 1
+        self._is_shortage_told = False
         self._heartbeats = (
             Heartbeats(machine.topic, machine.source, settings.heartbeat_s, settings.is_periodic)
             if settings.heartbeat_s > 0
@@ -122,8 +130,15 @@ class PublisherRecovery:
         if due is not None:
             self._timer.set(due, now)
 
+    def _tell_shortage(self) -> None:
+        shortage = self._driver.machine.shortage(TOLD_AFTER)
+        if shortage is not None and not self._is_shortage_told:
+            log.warning("%s", shortage)
+        self._is_shortage_told = shortage is not None
+
     def _tick(self) -> None:
         self._driver.tick()
+        self._tell_shortage()
         if self._heartbeats is not None and self._driver.machine.next_seq > 1:
             self._router.connection.send(*self._heartbeats.tick(self._loop.time()))
         self._set_timer()

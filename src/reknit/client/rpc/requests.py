@@ -32,6 +32,8 @@ from reknit.protocol.rpc.requests import Requests, RequestSent, RequestsFailed, 
 
 log = logging.getLogger("reknit.client")
 
+NAMED_ENTITY = 0xFFFD
+"""The service number in the address of a service that has only a name."""
 CLIENT_ENTITY = 0xFFFE
 """The service number in the address of a session that was given no address."""
 
@@ -44,8 +46,16 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def address_of(address: Address | str) -> Address:
-    """The address, parsed if it is text."""
-    return Address.parse(address) if isinstance(address, str) else address
+    """The address, parsed if it is text. A name, which has no slash, is the authority of an address.
+
+    >>> str(address_of("calc.add")), str(address_of("//vcu/10/1/7"))
+    ('up://calc.add/FFFD/1/1', 'up://vcu/10/1/7')
+    """
+    if not isinstance(address, str):
+        return address
+    if "/" in address or ":" in address:
+        return Address.parse(address)
+    return Address(address, NAMED_ENTITY, 1, 1)
 
 
 def default_address(name: str, id_: bytes) -> Address:

@@ -13,6 +13,7 @@ from reknit.gateway.access import Access
 from reknit.gateway.amqp.codec.attach import DefaultOutcome
 from reknit.gateway.amqp.codec.conditions import FORCED, condition_of
 from reknit.gateway.amqp.connections import AmqpConnections
+from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.engine import ProtonEngine
 from reknit.gateway.amqp.links.intake import ClientIntake
 from reknit.gateway.amqp.links.link_table import Link, LinkTable
@@ -207,6 +208,7 @@ class AmqpConnection(asyncio.Protocol):
             quotas=services.quotas,
             intake=self._intake,
             turns=self._turns,
+            session_room=self._stream_room,
         )
         self._links = LinkTable(link_services, self._remote_container, self._default_outcome)
         self._engine = ProtonEngine(
@@ -221,6 +223,10 @@ class AmqpConnection(asyncio.Protocol):
     def _remote_container(self) -> str:
         assert self._engine is not None
         return self._engine.remote_container
+
+    def _stream_room(self, link: Handle) -> int | None:
+        assert self._engine is not None
+        return self._engine.stream_room(link)
 
     def _default_outcome(self, link_name: str) -> DefaultOutcome | None:
         assert self._engine is not None

@@ -316,8 +316,14 @@ def release(delivery: Handle) -> None:
 
 
 def reject(delivery: Handle, name: str, text: str) -> None:
-    """Reject and settle: it can never be processed."""
-    set_condition(lib.pn_disposition_condition(lib.pn_delivery_local(delivery)), name, text)
+    """Reject and settle: it can never be processed.
+
+    The condition has an empty `info`: azure-servicebus' client expects one, and waits for ever without it.
+    """
+    condition = lib.pn_disposition_condition(lib.pn_delivery_local(delivery))
+    set_condition(condition, name, text)
+    if name:
+        lib.pn_data_put_map(lib.pn_condition_info(condition))
     lib.pn_delivery_update(delivery, REJECTED)
     lib.pn_delivery_settle(delivery)
 

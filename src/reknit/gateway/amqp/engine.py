@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import cproton
 from cproton_ffi import ffi, lib
 
 from reknit.gateway.amqp.codec.attach import AttachScanner, DefaultOutcome, with_defaults
-from reknit.gateway.amqp.deliveries import Handle, condition, put_symbols, set_condition, text_of
+from reknit.gateway.amqp.codec.windows import SessionWindows
+from reknit.gateway.amqp.deliveries import Handle, condition, link_name, put_symbols, set_condition, text_of
+
+FRAME_BYTES: Final = 16 << 10
+"""A frame is taken to hold no more: a client that takes longer ones has more room than that."""
+TRANSFER_BYTES: Final = 64
+"""What the header of a frame takes, about."""
 
 
 class ConnectionListener(Protocol):
@@ -67,7 +73,8 @@ class ProtonEngine:
         lib.pn_connection_collect(self._connection, self._collector)
         lib.pn_transport_bind(self._transport, self._connection)
         self._session_bytes_max = 1 << 20
-        self._attaches = AttachScanner()
+        self._windows = SessionWindows()
+        self._attaches = AttachScanner(self._windows.heard)
         self._defaults: dict[str, DefaultOutcome] = {}
         """The default outcomes of receivers that the client attached and we did not yet."""
         self._is_done = False
@@ -100,7 +107,17 @@ class ProtonEngine:
             lib.pn_transport_pop(transport, size)
             parts.append(chunk)
         data = b"".join(parts)
+        if self._windows:
+            self._windows.sent(data)
         return with_defaults(data, self._take_default) if self._defaults else data
+
+    def stream_room(self, link: Handle) -> int | None:
+        """How many more bytes of a stream may go to a link, so that the others of its session are not held up."""
+        frames = self._windows.stream_frames(link_name(link)) if self._windows else None
+        if frames is None:
+            return None
+        frame_bytes = lib.pn_transport_get_remote_max_frame(self._transport) or FRAME_BYTES
+        return frames * (min(frame_bytes, FRAME_BYTES) - TRANSFER_BYTES)
 
     def default_outcome(self, link_name: str) -> DefaultOutcome | None:
         """What the client wants to hold for messages on this link that it settles without an outcome."""

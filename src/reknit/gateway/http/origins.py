@@ -38,7 +38,7 @@ class OriginPolicy:
         origin = request.headers.get("origin", "")
         if not origin:  # a page's plain GET has no origin, but its browser marks it as cross-site
             return request.headers.get("sec-fetch-site", "") != "cross-site"
-        is_own = urlsplit(origin).netloc == request.headers.get("host", "")
+        is_own = origin.partition("://")[2] == request.headers.get("host", "")
         return is_own or origin in self._origins
 
     def cors(self, request: HttpRequest) -> list[tuple[str, str]]:

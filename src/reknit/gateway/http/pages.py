@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reknit.errors import ReknitError
 from reknit.gateway.access import Access
-from reknit.gateway.http.connection import HttpConnection
+from reknit.gateway.http.connection import TEXT, HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, FOREIGN_HOST, PREFLIGHT, HostPolicy, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest, first, parse_form
 from reknit.gateway.http.script import ENTRY, FOLDER, ScriptPages
@@ -74,9 +74,9 @@ class Pages:
                 self._report(connection.address, request)
         except ReknitError as error:
             connection.answer_text(request, 500, str(error))
-        except Exception:
+        except Exception:  # whatever failed may also be needed for an answer with all its headers
             log.exception("%s %s failed", request.method, request.path)
-            connection.answer_text(request, 500, "internal error; see the server's log")
+            connection.answer(500, [TEXT], b"internal error; see the server's log\n", request.keep_alive)
         connection.next_request()
 
     def _identified(self, connection: HttpConnection, request: HttpRequest) -> HttpRequest:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from msgspec.structs import replace
+
+from reknit import environment
+from reknit.batch_layout import TIME_US_MAX
 from reknit.errors import InvalidTopic
 from reknit.gateway.client_quotas import ClientQuotas
 from reknit.gateway.zenoh.notices import Notices
@@ -28,18 +32,20 @@ class SampleAdmission:
         *,
         payload_bytes_max: int,
         topic_bytes_max: int,
+        future_s_max: float,
     ) -> None:
         self._gate = gate
         self._quotas = quotas
         self._notices = notices
         self._payload_bytes_max = payload_bytes_max
         self._topic_bytes_max = topic_bytes_max
+        self._future_us_max = int(future_s_max * 1e6)
         self._good: set[str] = set()
         """Keys that are topics."""
 
     def admitted(self, samples: list[ZenohSample]) -> list[ZenohSample]:
         """The samples to take, in their order."""
-        fitting = [one for one in samples if self._fits(one) and self._is_topic(one.key)]
+        fitting = [one for one in self.fitting(samples) if self._is_topic(one.key)]
         return self._within_quota(self._permitted(fitting))
 
     def permits(self, key: str) -> bool:
@@ -47,11 +53,21 @@ class SampleAdmission:
         return self._is_topic(key) and not is_routes(key) and self._gate.may_publish(ANONYMOUS, key)
 
     def fitting(self, samples: list[ZenohSample]) -> list[ZenohSample]:
-        """Those of samples that were asked for which are not too long."""
-        return [one for one in samples if self._fits(one)]
+        """The samples that are not too long, with times that a node takes."""
+        latest_us = environment.time_us() + self._future_us_max if self._future_us_max else TIME_US_MAX
+        return [self._timely(one, latest_us) for one in samples if self._fits(one)]
+
+    def _timely(self, sample: ZenohSample, latest_us: int) -> ZenohSample:
+        """A publisher's clock may be wrong: the node would refuse the event, and has no way to tell the publisher."""
+        if sample.time_us <= latest_us:
+            return sample
+        self._notices.tell(
+            sample.key, "a timestamp in the future (limits.future_s_max) is replaced by the time of arrival"
+        )
+        return replace(sample, time_us=environment.time_us())
 
     def _fits(self, sample: ZenohSample) -> bool:
-        if len(sample.payload) <= self._payload_bytes_max:
+        if sample.size <= self._payload_bytes_max:
             return True
         text = f"samples longer than limits.payload_bytes_max ({self._payload_bytes_max} bytes) are not taken"
         self._notices.tell(sample.key, text)

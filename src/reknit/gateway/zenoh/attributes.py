@@ -24,6 +24,7 @@ import zenoh
 from reknit import environment
 from reknit.batch import Batch
 from reknit.gateway.zenoh.samples import Origin, ZenohSample
+from reknit.gateway.zenoh.serialized_map import read_map
 
 KIND: Final = "zenoh-kind"
 ENCODING: Final = "zenoh-encoding"
@@ -32,6 +33,10 @@ CONGESTION: Final = "zenoh-congestion-control"
 EXPRESS: Final = "zenoh-express"
 SOURCE: Final = "reknit-source"
 SEQ: Final = "reknit-seq"
+ENCODING_BYTES_MAX: Final = 255
+"""Zenoh's library panics at a longer one, and its connections do not survive that."""
+SECONDS_MAX: Final = (1 << 32) - 1
+"""Zenoh's timestamps have 32 bits for seconds: up to 2106. The library panics at a later one."""
 OURS: Final = frozenset((KIND, ENCODING, ATTACHMENT, CONGESTION, EXPRESS))
 PLAIN_ENCODING: Final = "zenoh/bytes"
 PRIORITIES: Final = (
@@ -82,8 +87,8 @@ def unpack_headers(headers: Mapping[str, str]) -> Headers:
     if packed is None:
         return found
     try:
-        inner = zenoh.ext.z_deserialize(dict[str, str], zenoh.ZBytes(base64.b64decode(packed)))
-    except (zenoh.ext.ZDeserializeError, ValueError):
+        inner = read_map(base64.b64decode(packed))
+    except ValueError:
         return dict(headers)
     return {**inner, **found}
 
@@ -100,18 +105,23 @@ def puts_of(batch: Batch) -> Iterator[Put]:
         own: Headers = (headers[index] if headers is not None else None) or {}
         options = _options(own) if own else dict[str, Any]()
         time_us = times[index] if times else batch.head.time_us
-        options["timestamp"] = _timestamp(batch.source, time_us, batch.first + index)
+        if time_us < SECONDS_MAX * 1_000_000:
+            options["timestamp"] = _timestamp(batch.source, time_us, batch.first + index)
         yield payload, own.get(KIND) == "delete", own.get(CONGESTION) == "drop", options
 
 
 def _options(headers: Headers) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    if (encoding := headers.get(ENCODING)) and headers.get(KIND) != "delete":
+    encoding = headers.get(ENCODING, "")
+    is_long = len(encoding.encode()) > ENCODING_BYTES_MAX
+    if encoding and not is_long and headers.get(KIND) != "delete":
         options["encoding"] = encoding
     if ATTACHMENT in headers:
         with suppress(ValueError):
             options["attachment"] = base64.b64decode(headers[ATTACHMENT], validate=True)
-    elif other := {name: value for name, value in headers.items() if name not in OURS}:
+    elif other := {
+        name: value for name, value in headers.items() if name not in OURS or (is_long and name == ENCODING)
+    }:
         options["attachment"] = zenoh.ext.z_serialize(other)
     return options
 

@@ -111,6 +111,8 @@ class GapRecoveries:
         while start < gap.stop:
             part = Gap(series, start, min(gap.stop, start + PAGE))
             found, text = await self._found(part)
+            if not found:  # a number can jump by billions
+                part = Gap(series, start, await self._next_held(series[1], part.stop, gap.stop))
             if self._published(series) is None:  # a source begins with what its cache still holds
                 self._publisher.put_before(found)
             elif self._missing(part):
@@ -138,6 +140,14 @@ class GapRecoveries:
                 return [], SILENT
             await asyncio.sleep(again_s)
             again_s = min(2 * again_s, AGAIN_S_MAX)
+
+    async def _next_held(self, source: bytes, start: int, stop: int) -> int:
+        """The first event of `[start, stop)` that a cache has; `stop` if there is none."""
+        if start >= stop:
+            return stop
+        samples = await self._query(source, f"_sn={sn_of(start)}..{sn_of(stop - 1)}")
+        seqs = (self._numbering.seq(source, one.sn) for one in self._fitting(samples))
+        return min((seq for seq in seqs if start <= seq < stop), default=stop)
 
     async def _query(self, source: bytes, what: str) -> list[ZenohSample]:
         known = self._numbering.origins.get(source)

@@ -10,7 +10,9 @@ Zenoh network does not say who somebody is: the node's rules for `anonymous` dec
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from typing import Final
 
 import zenoh
 
@@ -45,6 +47,11 @@ from reknit.seqset import SeqSet
 from reknit.transport import memory
 from reknit.trust.rules import ANONYMOUS
 
+JOIN_S: Final = 5.0
+"""How long a node waits for a Zenoh router when it starts. It goes on without one, and joins when it is there."""
+FETCHES_MAX: Final = 64
+"""Of how many publishers history is fetched at once. Others wait."""
+
 
 class ZenohGateway:
     """Joins the node's topics with a Zenoh network, while the node runs."""
@@ -71,6 +78,7 @@ class ZenohGateway:
             self._notices,
             payload_bytes_max=config.limits.payload_bytes_max,
             topic_bytes_max=config.limits.topic_bytes_max,
+            future_s_max=config.limits.future_s_max,
         )
         self._recoveries = GapRecoveries(
             config.recovery,
@@ -92,6 +100,7 @@ class ZenohGateway:
             published=self._published,
             rates=node.rates,
         )
+        self._fetching = threading.Semaphore(FETCHES_MAX)
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening: Callable[[], None] = lambda: None
@@ -112,10 +121,18 @@ class ZenohGateway:
         return self._recoveries.lost
 
     async def start(self) -> None:
-        """Join the network. Peers may come later."""
-        node, settings = self._node, self._settings
+        """Join the network. Peers and routers may come later."""
         await self._local_publisher.open()
-        await call(self._open, self._known_series())
+        joining = asyncio.create_task(self._join())
+        self._tasks = [joining]
+        await asyncio.wait([joining], timeout=JOIN_S)
+        if joining.done():
+            await joining
+
+    async def _join(self) -> None:
+        node, settings = self._node, self._settings
+        await self._session.open()
+        await call(self._declare, self._known_series())
         url = memory.new_url("zenoh-out")
         self._stop_listening = memory.listen(url, node)
         outbound = ZenohOutbound(
@@ -133,12 +150,11 @@ class ZenohGateway:
             work.append(outbound.beat(settings.zenoh_heartbeat_s))
         if settings.query_s:
             work.append(self._recoveries.poll(settings.query_s))
-        self._tasks = [asyncio.create_task(one) for one in work]
+        self._tasks += [asyncio.create_task(one) for one in work]
 
-    def _open(self, known: dict[Series, int]) -> None:
+    def _declare(self, known: dict[Series, int]) -> None:
         """Blocking: tokens of gateways come first, so that it is known who does what when samples come."""
         session, pattern = self._session, self._pattern
-        session.open()
         session.watch(f"{GATEWAYS}/*", self.neighbours.on_token)
         session.keep(session.token(gateway_key(self._node.name)))
         session.watch(f"{pattern}/@adv/pub/**", self._on_publisher)
@@ -169,14 +185,14 @@ class ZenohGateway:
     def _on_heartbeat(self, sample: zenoh.Sample) -> None:
         """A publisher says what it put last."""
         publisher = publisher_of(str(sample.key_expr))
-        if publisher is None or not publisher.eid.isdecimal():
+        if publisher is None or publisher.entity is None:
             return
         try:
             number = int(zenoh.ext.z_deserialize(zenoh.ext.UInt32, sample.payload))
         except (zenoh.ext.ZDeserializeError, ValueError):
             return
         self._gateways.learn(publisher)
-        self.queue.told(LastNumber(publisher.key, Origin(publisher.zid, int(publisher.eid)), number))
+        self.queue.told(LastNumber(publisher.key, Origin(publisher.zid, publisher.entity), number))
 
     def _on_publisher(self, token: zenoh.Sample) -> None:
         """An advanced publisher appeared: fetch its history before its next sample."""
@@ -184,10 +200,13 @@ class ZenohGateway:
         if self._session.is_leaving or token.kind != zenoh.SampleKind.PUT or publisher is None:
             return
         self._gateways.learn(publisher)
-        if publisher.node or not publisher.eid.isdecimal():
+        if publisher.node or publisher.entity is None:
             return  # what a gateway has put comes over a link, or its heartbeat says it
+        while not self._fetching.acquire(timeout=0.2):
+            if self._session.is_leaving:
+                return
         self.queue.begin_history(publisher.key)
-        origin = Origin(publisher.zid, int(publisher.eid))
+        origin = Origin(publisher.zid, publisher.entity)
         start(self._fetch_history, publisher.key, str(token.key_expr), origin)
 
     def _fetch_history(self, key: str, token: str, origin: Origin) -> None:
@@ -201,6 +220,7 @@ class ZenohGateway:
         ):  # the event loop is gone, or busy: a heartbeat or a gap comes later
             pass
         finally:
+            self._fetching.release()
             self.queue.end_history(key, found)
 
     # -- on the event loop

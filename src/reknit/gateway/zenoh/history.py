@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,6 +20,14 @@ from reknit.trust.rules import ANONYMOUS
 
 PAGE: Final = 2_000
 """How many events are read at once."""
+PAGE_BYTES: Final = 1 << 20
+"""The same in bytes, apart from the last batch."""
+ANSWER_BYTES_MAX: Final = 16 << 20
+"""How long the answer for a topic is, apart from its last batch. The oldest events are left out."""
+SLICE_SERIES: Final = 2_000
+"""After so many series the event loop does its other work."""
+SLICE_FOUND: Final = 100
+"""The same, if events of each are read."""
 Part = tuple[Series, int, int]
 """Events `[start, stop)` of a series."""
 
@@ -35,14 +44,14 @@ class ZenohHistory:
     async def parts(self, wanted: Wanted) -> list[Part]:
         """What an advanced subscriber asks for, of the series that this gateway puts into Zenoh."""
         found: list[Part] = []
-        for topic in self._topics(wanted.pattern):
-            for source, last in self._node.journal.sources(topic).items():
-                if is_from_zenoh(source) or (wanted.zid and wanted.zid != zid_of(source)):
-                    continue
-                if self._neighbours.puts(source):
-                    series = (topic, source)
-                    put = self._publishers.last(series)
-                    found += self._pages(series, wanted, last if put is None else min(put, last))
+        for number, ((topic, source), last) in enumerate(self._series(wanted.pattern)):
+            if number % SLICE_SERIES == 0:
+                await asyncio.sleep(0)
+            if is_from_zenoh(source) or (wanted.zid and wanted.zid != zid_of(source)):
+                continue
+            if self._neighbours.puts(source):
+                put = self._publishers.last((topic, source))
+                found += self._pages((topic, source), wanted, last if put is None else min(put, last))
         return found
 
     def _pages(self, series: Series, wanted: Wanted, last: int) -> Iterator[Part]:
@@ -59,24 +68,42 @@ class ZenohHistory:
             yield series, start, min(start + PAGE, stop)
             start += PAGE
 
-    async def read(self, part: Part, since_us: int = 0) -> list[Batch]:
-        """The events of a part, from a time on."""
+    async def read(self, part: Part, since_us: int = 0) -> tuple[list[Batch], Part | None]:
+        """The events of a part, from a time on, as many as fit; and what is left of the part."""
         series, start, stop = part
-        return [newer for one in self._node.find(*series, start, stop) if (newer := _since(one, since_us))]
+        found = self._node.find(*series, start, stop, PAGE_BYTES)
+        rest = (series, found[-1].stop, stop) if found and found[-1].stop < stop else None
+        return [newer for one in found if (newer := _since(one, since_us))], rest
 
-    async def select(self, pattern: str, parameters: str, now_us: int) -> list[Batch]:
-        """What a query for topics asks for: the newest event of each, unless it says more."""
-        newest, age_s, bounds = selected(parameters)
+    async def topics(self, pattern: str) -> list[str]:
+        """The topics with events that match, which a Zenoh network may read."""
+        return self._topics(pattern)
+
+    async def select(self, topic: str, parameters: str, now_us: int) -> list[Batch]:
+        """What a query asks for of a topic: the newest event, unless it says more."""
+        asked = selected(parameters)
+        if asked is None:
+            return []
+        newest, age_s, bounds = min(asked[0], self._events_max), asked[1], asked[2]
         since_us = now_us - int(age_s * 1e6) if age_s else 0
-        found: list[Batch] = []
+        held: list[Batch] = []
+        for number, (source, last) in enumerate(list(self._node.journal.sources(topic).items()), 1):
+            start, stop = bounds or (1, last + 1)
+            part: Part | None = ((topic, source), max(start, stop - newest, 1), min(stop, last + 1))
+            while part is not None:
+                found, part = await self.read(part, since_us)
+                held += found
+                if part is not None or number % SLICE_FOUND == 0:
+                    held = _newest(held, newest)
+                    await asyncio.sleep(0)
+        return _newest(held, newest)
+
+    def _series(self, pattern: str) -> Iterator[tuple[Series, int]]:
+        """Every series on the topics of a pattern, and its last seq."""
+        journal = self._node.journal
         for topic in self._topics(pattern):
-            held: list[Batch] = []
-            for source, last in self._node.journal.sources(topic).items():
-                start, stop = bounds or (1, last + 1)
-                start = max(start, stop - min(newest, self._events_max), 1)
-                held += await self.read(((topic, source), start, min(stop, last + 1)), since_us)
-            found += _newest(held, newest)
-        return found
+            for source, last in list(journal.sources(topic).items()):
+                yield (topic, source), last
 
     def _topics(self, pattern: str) -> list[str]:
         try:
@@ -101,9 +128,11 @@ def _newest(batches: list[Batch], count: int) -> list[Batch]:
     """The newest events of several sources of a topic, oldest first."""
     ordered = sorted(batches, key=lambda batch: batch.head.time_us, reverse=True)
     found: list[Batch] = []
+    room = ANSWER_BYTES_MAX
     for batch in ordered:
-        if count <= 0:
+        if count <= 0 or room <= 0:
             break
+        room -= batch.head.length
         found.append(batch.cut(max(batch.first, batch.stop - count), batch.stop))
         count -= batch.count
     return found[::-1]

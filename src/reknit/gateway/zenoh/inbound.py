@@ -63,6 +63,8 @@ class ZenohInbound:
                 await self._told([one for one in taken if isinstance(one, LastNumber)])
             except (TimeoutError, zenoh.ZError) as error:  # numbered samples are asked for again
                 log.warning("samples from Zenoh were not taken: %s", error or "Zenoh does not answer")
+            except Exception:  # one that can't be taken must not stop all that follow
+                log.exception("internal error: %d samples from Zenoh were not taken", len(taken))
 
     async def _publish(self, samples: list[ZenohSample]) -> None:
         wanted = await self._wanted(samples)

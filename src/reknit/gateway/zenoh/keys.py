@@ -20,6 +20,9 @@ from reknit.batch import SEQ_MAX
 from reknit.gateway.zenoh.samples import WRAP
 
 ADV: Final = "/@adv/"
+DIGITS_MAX: Final = 20
+"""Numbers in keys and selectors have 64 bits at most."""
+AGE_S_MAX: Final = 1e9
 GATEWAYS: Final = "@reknit/gateway"
 NODE: Final = "reknit-"
 AGE: Final = re.compile(r"\[?now\(-?([0-9.]+)(ms|s|m|h|d|)\)\.\.")
@@ -33,6 +36,11 @@ class Publisher(msgspec.Struct, frozen=True):
     zid: str
     eid: str
     rest: str
+
+    @property
+    def entity(self) -> int | None:
+        """The number of the entity; None if it has none."""
+        return int(self.eid) if self.eid.isdecimal() and len(self.eid) <= DIGITS_MAX else None
 
     @property
     def node(self) -> str:
@@ -115,30 +123,42 @@ def wanted(key: str, parameters: str) -> Wanted | None:
     values = dict(part.partition("=")[::2] for part in parameters.split(";"))
     try:
         start, stop = _range(values["_sn"]) if "_sn" in values else (1, SEQ_MAX)
-        return Wanted(topic, zid, start, stop, max(int(values.get("_max") or 0), 0), _age_s(values))
+        return Wanted(topic, zid, start, stop, max(_number(values.get("_max", "")), 0), _age_s(values))
     except ValueError:
         return None
 
 
-def selected(parameters: str) -> tuple[int, float, tuple[int, int] | None]:
+def selected(parameters: str) -> tuple[int, float, tuple[int, int] | None] | None:
     """What a query for a topic asks for: the newest N, no older ones than so many seconds, and which seqs.
+
+    None if it is not valid.
 
     >>> selected("_max=5"), selected(""), selected("_sn=0..4")
     ((5, 0.0, None), (1, 0.0, None), (4294967296, 0.0, (1, 6)))
     """
     values = dict(part.partition("=")[::2] for part in parameters.split(";"))
-    age_s, bounds = _age_s(values), _range(values["_sn"]) if "_sn" in values else None
-    default = WRAP if age_s or bounds else 1
-    return max(int(values.get("_max") or default), 1), age_s, bounds
+    try:
+        age_s, bounds = _age_s(values), _range(values["_sn"]) if "_sn" in values else None
+        default = WRAP if age_s or bounds else 1
+        return max(_number(values.get("_max", "")) or default, 1), age_s, bounds
+    except ValueError:
+        return None
 
 
 def _range(text: str) -> tuple[int, int]:
     """`3..7`, `3..`, `..7` or `3`: the seqs `[start, stop)`."""
     start, dots, stop = text.partition("..")
-    low = int(start or 0) + 1
-    return low, (int(stop) + 2 if stop else SEQ_MAX) if dots else low + 1
+    low = _number(start) + 1
+    return low, (_number(stop) + 2 if stop else SEQ_MAX) if dots else low + 1
+
+
+def _number(text: str) -> int:
+    """A number, 0 if nothing is written. Raises `ValueError`."""
+    if len(text) > DIGITS_MAX:
+        raise ValueError(text[:DIGITS_MAX])
+    return int(text or 0)
 
 
 def _age_s(values: dict[str, str]) -> float:
     found = AGE.match(values.get("_time", ""))
-    return float(found[1]) * UNITS[found[2]] if found else 0.0
+    return min(float(found[1]) * UNITS[found[2]], AGE_S_MAX) if found else 0.0

@@ -11,11 +11,15 @@ linked with each other,
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 import zenoh
 
 from reknit.gateway.zenoh.keys import gateway_of
 from reknit.node.api import LinkedNodes
+
+GATEWAYS_MAX: Final = 1_024
+"""More tokens of gateways are left out."""
 
 
 class ZenohNeighbours:
@@ -35,7 +39,8 @@ class ZenohNeighbours:
             return
         with self._lock:
             if token.kind == zenoh.SampleKind.PUT:
-                self.present |= {name}
+                if len(self.present) < GATEWAYS_MAX:
+                    self.present |= {name}
             else:
                 self.present -= {name}
 

@@ -17,7 +17,8 @@ from reknit.gateway.zenoh.neighbours import ZenohNeighbours
 from reknit.gateway.zenoh.notices import Notices
 from reknit.gateway.zenoh.publishers import ZenohPublishers
 from reknit.gateway.zenoh.samples import is_from_zenoh
-from reknit.gateway.zenoh.threads import call
+from reknit.gateway.zenoh.threads import ZenohPanicked, call
+from reknit.outcome import Code
 from reknit.trust.gate import Gate
 from reknit.trust.rules import ANONYMOUS
 
@@ -74,10 +75,34 @@ class ZenohOutbound:
     async def _forward(self, events: Subscription) -> None:
         while batches := await events.take_all():
             ours = [batch for batch in batches if self._is_wanted(batch)]
-            if ours:
-                await call(self._publishers.put, ours)
+            unfit = await self._put(ours) if ours else []
             for batch in batches:
-                batch.accept()
+                if batch in unfit:
+                    batch.reject(Code.INTERNAL, "it can't be put into Zenoh: the node's log says why")
+                else:
+                    batch.accept()
+
+    async def _put(self, batches: list[Batch]) -> list[Batch]:
+        """Put batches. Returns those that can't be: the others must not wait for them for ever."""
+        try:
+            await call(self._publishers.put, batches)
+        except (ReknitError, TimeoutError, zenoh.ZError) as error:
+            if not isinstance(error, ZenohPanicked):
+                raise
+        except Exception:
+            log.debug("putting several batches failed", exc_info=True)
+        else:
+            return []
+        if len(batches) > 1:
+            return [unfit for batch in batches for unfit in await self._put([batch])]
+        [batch] = batches
+        log.error(
+            "internal error: events %d to %d on %r can't be put into Zenoh",
+            batch.first,
+            batch.stop - 1,
+            batch.topic,
+        )
+        return batches
 
     def _is_wanted(self, batch: Batch) -> bool:
         """Whether a batch goes to Zenoh: it is not from there, nobody else puts it, and everybody may read it."""

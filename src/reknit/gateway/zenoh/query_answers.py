@@ -13,7 +13,7 @@ import zenoh
 from reknit import environment
 from reknit.batch import Batch
 from reknit.gateway.zenoh.attributes import SEQ, SOURCE, puts_of
-from reknit.gateway.zenoh.history import ZenohHistory
+from reknit.gateway.zenoh.history import Part, ZenohHistory
 from reknit.gateway.zenoh.keys import wanted
 from reknit.gateway.zenoh.publishers import ZenohPublishers
 from reknit.gateway.zenoh.session import QUERY_S, ZenohSession
@@ -68,13 +68,17 @@ class QueryAnswers:
         if asked is None:
             return
         since_us = environment.time_us() - int(asked.age_s * 1e6) if asked.age_s else 0
-        for part in self._on_loop(self._history.parts(asked)):
-            self._publishers.put_again(self._on_loop(self._history.read(part, since_us)))
+        for one in self._on_loop(self._history.parts(asked)):
+            part: Part | None = one
+            while part is not None:
+                found, part = self._on_loop(self._history.read(part, since_us))
+                self._publishers.put_again(found)
 
     def _reply(self, query: zenoh.Query) -> None:
-        found = self._history.select(str(query.key_expr), str(query.parameters), environment.time_us())
-        for batch in self._on_loop(found):
-            self._reply_batch(query, batch)
+        parameters, now_us = str(query.parameters), environment.time_us()
+        for topic in self._on_loop(self._history.topics(str(query.key_expr))):
+            for batch in self._on_loop(self._history.select(topic, parameters, now_us)):
+                self._reply_batch(query, batch)
 
     def _reply_batch(self, query: zenoh.Query, batch: Batch) -> None:
         for seq, (payload, is_delete, _, options) in enumerate(puts_of(batch), batch.first):

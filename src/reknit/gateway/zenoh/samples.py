@@ -41,6 +41,11 @@ class ZenohSample(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
     priority: int = PRIORITY_DEFAULT
 
+    @property
+    def size(self) -> int:
+        """The bytes of its payload and headers."""
+        return len(self.payload) + sum(len(name) + len(value) for name, value in self.headers.items())
+
 
 class LastNumber(msgspec.Struct, frozen=True):
     """A publisher's heartbeat: the number of the last sample that it put."""
@@ -154,7 +159,7 @@ class SampleNumbering:
         source, first, size = b"", 0, 0
         for sample in samples:
             where, seq = self._place(sample)
-            longer = size + len(sample.payload) + LENGTH_BYTES
+            longer = size + sample.size + LENGTH_BYTES
             if (
                 run
                 and where == source
@@ -168,7 +173,7 @@ class SampleNumbering:
                 continue
             if run:
                 yield source, first, run
-            source, first, run, size = where, seq, [sample], len(sample.payload) + LENGTH_BYTES
+            source, first, run, size = where, seq, [sample], sample.size + LENGTH_BYTES
         if run:
             yield source, first, run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
@@ -20,9 +21,11 @@ from reknit.gateway.zenoh.threads import call, each, join, leave
 log = logging.getLogger("reknit.zenoh")
 
 QUERY_S: Final = 5.0
-CHANNEL_MAX: Final = 1_024
+CHANNEL_MAX: Final = 256
 RETRY_MS: Final = {"period_init_ms": 100, "period_max_ms": 2_000, "period_increase_factor": 2}
 """How soon a lost connection is tried again."""
+OPEN_AGAIN_S: Final = 0.5
+"""How soon a client tries again to find its router."""
 
 
 def channel() -> Any:
@@ -56,7 +59,7 @@ def zenoh_config(
         "mode": mode,
         "listen/endpoints": list(listen),
         "connect/endpoints": list(connect),
-        "connect/timeout_ms": -1,
+        "connect/timeout_ms": 0 if mode == "client" else -1,
         "connect/exit_on_failure": False,
         "connect/retry": RETRY_MS,
         "scouting/multicast/enabled": False,
@@ -73,6 +76,20 @@ def zenoh_config(
     return config
 
 
+def gateway_mode(settings: RecoverySettings) -> str:
+    """As what a gateway joins. A client gets on with routers and with peers; behind a router, peers see only clients.
+
+    >>> gateway_mode(RecoverySettings(zenoh_connect=("tcp/10.0.0.9:7447",)))
+    'client'
+    >>> gateway_mode(RecoverySettings(zenoh_listen=("tcp/127.0.0.1:7447",)))
+    'peer'
+    """
+    if settings.zenoh_mode != "auto":
+        return settings.zenoh_mode
+    is_client = len(settings.zenoh_connect) == 1 and not settings.zenoh_listen and not settings.zenoh_gossip
+    return "client" if is_client else "peer"
+
+
 def gateway_config(settings: RecoverySettings, transport: TransportSettings) -> zenoh.Config:
     """Zenoh's settings for a gateway. Raises `InvalidConfig`."""
     if settings.zenoh_mode == "client" and settings.zenoh_listen:
@@ -84,7 +101,7 @@ def gateway_config(settings: RecoverySettings, transport: TransportSettings) -> 
     return zenoh_config(
         settings.zenoh_listen,
         settings.zenoh_connect,
-        settings.zenoh_mode,
+        gateway_mode(settings),
         zenoh_tls(transport),
         settings.zenoh_gossip,
     )
@@ -95,6 +112,7 @@ class ZenohSession:
 
     def __init__(self, config: zenoh.Config) -> None:
         self._config = config
+        self._is_client = json.loads(config.get_json("mode")) == "client"
         self._session: zenoh.Session | None = None
         self._declared: list[Any] = []
         self._readers: list[threading.Thread] = []
@@ -109,9 +127,19 @@ class ZenohSession:
         assert self._session is not None
         return self._session
 
-    def open(self) -> None:
-        """Blocking: join the network."""
-        self._session = zenoh.open(self._config)
+    async def open(self) -> None:
+        """Join the network. A client waits until its router is there."""
+        is_told = False
+        while self._session is None:
+            try:
+                self._session = await call(zenoh.open, self._config)
+            except zenoh.ZError as error:
+                if not self._is_client:
+                    raise
+                if not is_told:
+                    log.warning("no Zenoh router or peer answers yet, trying again: %s", error)
+                is_told = True
+                await asyncio.sleep(OPEN_AGAIN_S)
 
     def subscribe(self, pattern: str, on_sample: Callable[[zenoh.Sample], None]) -> None:
         """Blocking: samples of others are passed on, on a thread of their own."""

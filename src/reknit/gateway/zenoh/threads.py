@@ -7,6 +7,7 @@ and none on the loop's thread pool, for which a program waits when it ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -23,6 +24,12 @@ T = TypeVar("T")
 NAME: Final = "reknit-zenoh"
 CALL_S: Final = 30.0
 """How long a call may take."""
+
+log = logging.getLogger("reknit.zenoh")
+
+
+class ZenohPanicked(zenoh.ZError):  # type: ignore[misc]
+    """Zenoh's library met what it does not expect. Its own error for that would end whatever waits for the call."""
 
 
 async def call(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
@@ -41,8 +48,10 @@ async def call(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> 
     def work() -> None:
         try:
             outcome: tuple[Callable[[Any], None], object] = (done.set_result, function(*args, **options))
-        except BaseException as error:
+        except Exception as error:
             outcome = (done.set_exception, error)
+        except BaseException as error:
+            outcome = (done.set_exception, ZenohPanicked(f"Zenoh panicked: {error}"))
         with suppress(RuntimeError):  # the event loop is closed: nobody waits for the result
             loop.call_soon_threadsafe(finish, *outcome)
 
@@ -59,13 +68,17 @@ def start(function: Callable[P, object], *args: P.args, **options: P.kwargs) -> 
 def each(taken: Iterable[T], handle: Callable[[T], object]) -> threading.Thread:
     """Handle everything that a declared subscriber or queryable takes, on a thread of its own, until it is undeclared.
 
-    Threads of Zenoh's own would call Python. The process can't end while such a call waits.
+    Threads of Zenoh's own would call Python. The process can't end while such a call waits. An error in handling one
+    thing is logged: the others are handled, as the thread is the only one that does.
     """
 
     def read() -> None:
         with suppress(zenoh.ZError):  # it is undeclared
             for one in taken:
-                handle(one)
+                try:
+                    handle(one)
+                except Exception:
+                    log.exception("internal error: something that came from Zenoh is left out")
 
     thread = threading.Thread(target=read, name=f"{NAME}-reader", daemon=True)
     thread.start()

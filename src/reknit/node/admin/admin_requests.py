@@ -42,7 +42,7 @@ RUNNING_MAX: Final = 32
 """How many requests of one peer that take a while are answered at a time."""
 ALL_RUNNING_MAX: Final = 1_024
 """The same for all peers."""
-ORDERS = ("pause", "resume", "redrive", "drop_dead_letters", "own")
+ORDERS = ("pause", "resume", "redrive", "drop_dead_letters", "own", "cancel")
 """Requests that change state, and are answered when the change is durable."""
 SKIP = "skip"
 """It changes state too: the loss that it reports is durable before it is answered."""
@@ -139,6 +139,7 @@ class AdminResponder:
         core = self._core
         return {
             "dead_letters": lambda args: (_letters(core.dead_letter_admin.page(args), args), []),
+            "scheduled": lambda args: (core.scheduling.page(args), []),
             "owners": lambda args: (owners(core.journal.ledger, args), []),
             "paused": lambda args: (core.dispatch.pauses.patterns, []),
             "links": lambda args: (links.rows(), []),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -54,6 +54,7 @@ class NodeFigures:
         doors: Mapping[str, HasStatus],
         held_by: HeldBy,
         commits: HasStatus,
+        anycast_repeats: Callable[[], tuple[int, int]],
     ) -> None:
         self.pipelines = Pipelines()
         self._commits = commits
@@ -66,6 +67,7 @@ class NodeFigures:
         self._peers = peers
         self._bridges = bridges
         self._doors = doors
+        self._anycast_repeats = anycast_repeats
         self._ledger = LedgerReader(core.journal.ledger, held_by, config.limits.metric_rows_max)
         self._rates = TopicRates(core.journal.ledger)
         self._is_watched = bool(config.http.listen) and config.http.console
@@ -107,6 +109,7 @@ class NodeFigures:
                 "is_full": core.intake.is_full,
                 "why": core.intake.stopped,
             },
+            "repeats": self._repeats(),
             "refused": self._gate.refusals.totals(),
             "quotas": self._quotas(),
             "authentication": self._gate.attempts.totals(),
@@ -136,6 +139,16 @@ class NodeFigures:
             "may_watch": is_free or gate.may_observe(name),
             "may_read": is_free or gate.may_subscribe(name, EVERYTHING),
             "publishes": ["**"] if is_free else [one.text for one in gate.rules.patterns(name, "publish")],
+        }
+
+    def _repeats(self) -> dict[str, int]:
+        """How many events came back or were sent again since the node started."""
+        released, redelivered = self._core.dispatch.repeats
+        released_paths, forwarded_again = self._anycast_repeats()
+        return {
+            "released": released + released_paths,
+            "redelivered": redelivered,
+            "forwarded_again": forwarded_again,
         }
 
     def _quotas(self) -> dict[str, dict[str, int]]:

@@ -58,6 +58,14 @@ FIGURES = (
     ),
     Figure("reknit_requests_open", "Requests that nobody has answered yet.", ("requests", "open")),
     Figure("reknit_requests_answered", "Requests that the node answered.", ("requests", "answered"), True),
+    Figure("reknit_released", "Events that subscribers gave back.", ("repeats", "released"), True),
+    Figure("reknit_redelivered", "Events that were delivered again.", ("repeats", "redelivered"), True),
+    Figure(
+        "reknit_forwarded_again",
+        "Anycast events that went along a further path.",
+        ("repeats", "forwarded_again"),
+        True,
+    ),
     Figure("reknit_bridge_sources", "Sources that arrived over bridges, and how.", ("bridges", "sources")),
     Figure(
         "reknit_bridge_forgotten", "Sources that could not be remembered.", ("bridges", "forgotten"), True

@@ -362,6 +362,11 @@ class NodeAnycast:
         counts = {"records": self.machine.records(), "waiting": waiting}
         return {**counts, "paths": paths, **held, "streams": self.streams.status()}
 
+    @property
+    def repeats(self) -> tuple[int, int]:
+        """How many events were released, and how many went along a further path, since the node started."""
+        return self.machine.released, self.machine.forwarded_again
+
     def unsettled(self, name: str) -> int:
         """How many events a neighbour has and did not settle."""
         return self.machine.unsettled(name)

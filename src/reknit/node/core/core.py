@@ -29,6 +29,7 @@ from reknit.node.core.recovery import Effect as RecoveryEffect
 from reknit.node.core.redelivery import RedeliverySender
 from reknit.node.core.responses import Responses
 from reknit.node.core.retention import CoreRetention
+from reknit.node.core.scheduling import Scheduling
 from reknit.node.core.shell import Edge, Shell
 from reknit.node.core.source_owners import SourceOwners
 from reknit.outcome import Code
@@ -56,7 +57,13 @@ from reknit.protocol.effects import (
 from reknit.protocol.links.inputs import EventsRemoved
 from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft, earliest
 from reknit.protocol.publish.admission import IsOfNode, Refusal
-from reknit.protocol.publish.inputs import QueuesFull, RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.publish.inputs import (
+    QueuesFull,
+    RefusedBatch,
+    ResumeIntake,
+    StopIntake,
+    StoredForLater,
+)
 from reknit.protocol.publish.intake import Intake
 from reknit.protocol.queues.queue import QueueKey
 from reknit.protocol.routing.routes import SourceDeclared, SubscriptionsChanged
@@ -88,6 +95,7 @@ Effect = (
     | Respond
     | Scan
     | Send
+    | StoredForLater
     | Withhold
     | RecoveryEffect
 )
@@ -185,7 +193,7 @@ class Core:
             zero_us=zero_us,
             now_us=now_us,
         )
-        self._make_writer(journal, config, shell, edge)
+        self._make_writer(journal, config, shell, edge, zero_us)
         self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
         self._machines: tuple[HasEffects, ...] = (self.dispatch, self.intake, self.responses)
         self.parts = Parts()
@@ -193,7 +201,9 @@ class Core:
         """Whether a commit is being requested. If it ends at once, `run` goes on with what became durable."""
         self._has_grown = False
 
-    def _make_writer(self, journal: Journal, config: Config, shell: Shell, edge: Edge | None) -> None:
+    def _make_writer(
+        self, journal: Journal, config: Config, shell: Shell, edge: Edge | None, zero_us: int
+    ) -> None:
         """The parts that read and write the journal."""
         self._writer = JournalWriter(
             journal=journal,
@@ -212,11 +222,20 @@ class Core:
         self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
+        self.scheduling = Scheduling(
+            config=config,
+            journal=journal,
+            zero_us=zero_us,
+            now_us=self.now_us,
+            intake=self.intake,
+            writer=self._writer,
+        )
         self.orders = AdminOrders(
             ledger=journal.ledger,
             dispatch=self.dispatch,
             intake=self.intake,
             dead_letters=self.dead_letter_admin,
+            scheduling=self.scheduling,
             output=self,
         )
         self.tail = JournalTail(journal)
@@ -226,6 +245,7 @@ class Core:
             journal=journal,
             dispatch=self.dispatch,
             dead_letters=self.dead_letters,
+            scheduling=self.scheduling,
             tail=self.tail,
             mark=self.mark,
             on_removed=lambda removed, now: self.parts.give(
@@ -319,6 +339,7 @@ class Core:
             self.parts.give(SubscriptionsChanged(), peer, now)
         self.responses.tick(now)
         self.recovery.tick(now)
+        self.scheduling.tick(now)
         self.parts.tick(now)
 
     def next_deadline(self) -> float | None:
@@ -330,6 +351,7 @@ class Core:
                 self.dispatch.next_deadline(),
                 self.responses.next_deadline(),
                 self.recovery.next_deadline(),
+                self.scheduling.next_deadline(),
                 self.parts.next_deadline(),
             )
         )
@@ -402,6 +424,8 @@ class Core:
             case Append(peer=peer, heads=heads) if self._owners is not None:
                 self._writer.write(effect, now)
                 self._owners.taken(peer, heads, now)
+            case StoredForLater():
+                self.scheduling.stored(effect)
             case Append() | AppendRecord() | DeadLetter() | Mark() | RefusedBatch() | Respond():
                 self._writer.write(effect, now)
             case Redeliver():
@@ -465,6 +489,7 @@ class Core:
         committed = MadeDurable(number)
         self.intake.receive(committed, JOURNAL, now)
         self.dispatch.receive(committed, JOURNAL, now)
+        self.scheduling.durable(number, now)
         self.parts.tell_all(committed, JOURNAL, now)
         self._retention.made_durable(number, now)
         self._writer.write_deferred()

@@ -17,12 +17,14 @@ from reknit.dead_letter import DeadLetterContent, DeadLetterFilter, read_letter
 from reknit.envelope.columns import ID
 from reknit.envelope.ids import make_id
 from reknit.errors import Gone, JournalFull
+from reknit.ledger import ANYCAST
 from reknit.lineage import lasting_source
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.outcome import Code
+from reknit.private_topics import private_topic, public_topic
 from reknit.records import DeadLettersBack, DeadLettersRedriven, encode
 from reknit.seqset import Range, SeqSet
-from reknit.topic import Pattern
+from reknit.topic import TOPIC_BYTES_MAX, Pattern
 
 PAGE_MAX: Final = 1_000
 SCAN_MAX: Final = 2_000
@@ -143,16 +145,29 @@ class DeadLetterAdmin:
     # -- changing
 
     def redrive(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Publish the events of a page of dead letters again on their topics; `after` says where to continue."""
+        """Publish the events of a page of dead letters again on their topics; `after` says where to continue.
+
+        `to` is `all`, or `subscriber`: then each goes only to the subscriber that it failed at, on a private topic.
+        """
+        to = str(args.get("to", "all"))
+        if to not in ("all", "subscriber"):
+            raise ValueError(f"to can't be {to!r}: choose all or subscriber")
         found, place, is_end = self._chosen(args, TOPICS_MAX)
         whole = [one for one in found if one[1].has_payload]
+        chosen = [(one, topic) for one in whole if (topic := self._target(one[1], to))]
         if not args.get("is_dry"):
-            for group in _groups(whole):
-                self._publish(group, bool(args.get("clears_ttl")))
+            for topic, group in _groups(chosen):
+                self._publish(topic, group, bool(args.get("clears_ttl")))
         counts: dict[str, int] = {}
-        for _, letter in whole:
-            counts[letter.topic] = counts.get(letter.topic, 0) + 1
-        body = {"count": len(whole), "without_payload": len(found) - len(whole), "topics": counts}
+        for _, topic in chosen:
+            public = public_topic(topic)
+            counts[public] = counts.get(public, 0) + 1
+        body = {
+            "count": len(chosen),
+            "without_payload": len(found) - len(whole),
+            "without_subscriber": len(whole) - len(chosen),
+            "topics": counts,
+        }
         return {**body, "next": place, "is_end": is_end, "waiting": self._letters.waiting.count}
 
     def drop(self, args: dict[str, Any]) -> dict[str, Any]:
@@ -170,12 +185,22 @@ class DeadLetterAdmin:
         stop = int(args.get("stop", 0)) or place
         return [one for one in found if one[0] <= stop], place, is_end or place >= stop
 
-    def _publish(self, group: list[Found], clears_ttl: bool) -> None:
+    def _target(self, letter: DeadLetterContent, to: str) -> str:
+        """The topic on which an event is published again; empty if its subscriber does not take it any more."""
+        public = public_topic(letter.topic)
+        if to == "all" or letter.subscriber.startswith(ANYCAST):
+            return public  # one of many gets it anyway
+        account = self._letters.journal.ledger.accounts.get(letter.subscriber)
+        topic = private_topic(letter.subscriber, public)
+        is_owed = account is not None and account.pattern.matches(topic)
+        return topic if is_owed and len(topic.encode()) <= TOPIC_BYTES_MAX else ""
+
+    def _publish(self, topic: str, group: list[Found], clears_ttl: bool) -> None:
         letters = self._letters
-        topic, now_us = group[0][1].topic, letters.now_us()
+        now_us = letters.now_us()
         source = lasting_source(f"redrive\0{letters.node}\0{topic}", letters.journal.id)
         first = letters.journal.sources(topic).get(source, 0) + 1
-        batch = _batch(source, first, [letter for _, letter in group], now_us, clears_ttl)
+        batch = _batch(source, topic, first, [letter for _, letter in group], now_us, clears_ttl)
         ranges = _ranges(group)
         record = DeadLettersRedriven(letters.source, ranges, topic, source, first, batch.count, now_us)
         # Either both fit, or nothing happens; twice the record, because it may have to be taken back.
@@ -202,17 +227,18 @@ def _wanted(args: dict[str, Any]) -> DeadLetterFilter:
     return wanted
 
 
-def _groups(found: list[Found]) -> Iterator[list[Found]]:
+def _groups(chosen: list[tuple[Found, str]]) -> Iterator[tuple[str, list[Found]]]:
     """Dead letters whose events can be published as one batch, in their order within a topic."""
-    groups: dict[tuple[Any, ...], list[Found]] = {}
-    for seq, letter in found:
-        alike = (letter.topic, letter.priority, letter.type, letter.flags, *sorted(letter.columns))
-        groups.setdefault(alike, []).append((seq, letter))
-    yield from groups.values()
+    groups: dict[tuple[str, tuple[Any, ...]], list[Found]] = {}
+    for (seq, letter), topic in chosen:
+        alike = (letter.priority, letter.type, letter.flags, *sorted(letter.columns))
+        groups.setdefault((topic, alike), []).append((seq, letter))
+    for (topic, _), group in groups.items():
+        yield topic, group
 
 
 def _batch(
-    source: bytes, first: int, letters: list[DeadLetterContent], now_us: int, clears_ttl: bool
+    source: bytes, topic: str, first: int, letters: list[DeadLetterContent], now_us: int, clears_ttl: bool
 ) -> Batch:
     """The events of dead letters under new ids, with their original ids in a header."""
     one = letters[0]
@@ -234,7 +260,7 @@ def _batch(
         "type": one.type,
         "flags": one.flags,
     }
-    return Batch.build(source, one.topic, first, payloads, now_us, columns=columns, **fields)
+    return Batch.build(source, topic, first, payloads, now_us, columns=columns, **fields)
 
 
 def _ranges(found: list[Found]) -> list[Range]:

@@ -1,4 +1,4 @@
-"""Admin requests that change state: pause or resume topics, redrive or drop dead letters, give things to others."""
+"""Admin requests that change state: pause topics, redrive or drop dead letters, cancel events, give things to others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from reknit.errors import JournalFull, LocalError
 from reknit.ledger import Ledger
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
+from reknit.node.core.scheduling import Scheduling
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import SetPaused
@@ -48,12 +49,14 @@ class AdminOrders:
         dispatch: Dispatcher,
         intake: Intake,
         dead_letters: DeadLetterAdmin,
+        scheduling: Scheduling,
         output: OrderOutput,
     ) -> None:
         self._ledger = ledger
         self._dispatch = dispatch
         self._intake = intake
         self._dead_letters = dead_letters
+        self._scheduling = scheduling
         self._output = output
         self._on_order: OnOrder | None = None
 
@@ -74,6 +77,8 @@ class AdminOrders:
                     body = self._own(ask.args, now)
                 case "redrive":
                     body = self._redrive(ask.args, now)
+                case "cancel":
+                    body = self._scheduling.cancel(ask.args, now)
                 case _:
                     body = self._dead_letters.drop(ask.args)
         except JournalFull as error:

@@ -8,6 +8,7 @@ from reknit.config import RetentionSettings
 from reknit.entries import Removed
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.journal_tail import JournalTail
+from reknit.node.core.scheduling import Scheduling
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import JournalTrimmed
 from reknit.protocol.machine import JOURNAL
@@ -28,6 +29,7 @@ class CoreRetention:
         journal: Journal,
         dispatch: Dispatcher,
         dead_letters: DeadLetters,
+        scheduling: Scheduling,
         tail: JournalTail,
         mark: Callable[[float], int],
         on_removed: Callable[[list[Removed], float], None],
@@ -36,6 +38,7 @@ class CoreRetention:
         self._journal = journal
         self._dispatch = dispatch
         self._dead_letters = dead_letters
+        self._scheduling = scheduling
         self._tail = tail
         self._mark = mark
         self._on_removed = on_removed
@@ -47,6 +50,7 @@ class CoreRetention:
         settings = self._settings
         if self._waiting is not None or not (settings.count_max or settings.bytes_max or settings.age_s_max):
             return
+        self._scheduling.keep_short(now)
         self._waiting = (0, self._floor())
         if self._journal.staged_end > self._journal.end:
             self._waiting = (self._mark(now), self._floor())
@@ -63,14 +67,13 @@ class CoreRetention:
             self._on_removed(removed, now)
 
     def _floor(self) -> int:
-        """The position before which entries may be removed. Dead letters that wait stay.
+        """The position before which entries may be removed. Dead letters and scheduled events that wait stay.
 
         Events that a durable subscriber is owed stay too, unless the configuration says otherwise.
         """
         floors = [self._tail.end]  # what was committed since then is not dispatched yet
         if self._settings.protect_unsettled:
             floors += [account.floor for account in self._journal.ledger.accounts.values()]
-        letters = (
-            self._dead_letters.floor()
-        )  # they have limits of their own, and nobody is told of their loss
-        return min(floors if letters is None else [*floors, letters])
+        # Dead letters have limits of their own, and nobody is told of their loss.
+        kept = (self._dead_letters.floor(), self._scheduling.floor())
+        return min([*floors, *(floor for floor in kept if floor is not None)])

@@ -16,7 +16,7 @@ from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.admission import Refusal
-from reknit.topic import RESERVED, Pattern
+from reknit.topic import RESERVED, Pattern, target_of
 from reknit.trust.gate import Gate
 from reknit.trust.identities import OURSELVES, Unauthenticated
 from reknit.trust.rules import ANONYMOUS, EVERYTHING, ITSELF
@@ -60,7 +60,13 @@ _READING: Final = frozenset(
 """Admin requests about all topics: a peer that may watch everything may send them."""
 _JOURNAL: Final = frozenset(("span", "read", "records", "index"))
 """Admin requests for the journal itself, which also has the node's own topics: these have to be allowed, too."""
-_BY_PATTERN: Final = {"find": "topic", "search": "topic", "checkpoint": "pattern", "align": "pattern"}
+_BY_PATTERN: Final = {
+    "find": "topic",
+    "search": "topic",
+    "checkpoint": "pattern",
+    "align": "pattern",
+    "scheduled": "pattern",
+}
 """Admin requests for events of some topics, and the argument that names them."""
 _WATCHED: Final = {"fate": "topic", "story": "topic", "sources_page": "topic"}
 """Admin requests for figures about some topics."""
@@ -212,7 +218,8 @@ class Permissions:
         """
         return "" if topic.startswith("group/") else self._name(peer)
 
-    def _objection(self, name: str, source: bytes, topic: str) -> Refusal | None:
+    def _objection(self, name: str, source: bytes, stored_on: str) -> Refusal | None:
+        topic = target_of(stored_on)
         try:
             is_allowed = self._gate.rules.may(name, "publish", Pattern(topic))
         except InvalidTopic as error:
@@ -221,7 +228,7 @@ class Permissions:
             return Refusal(
                 Code.PERMISSION_DENIED, f"{name} may not publish on {topic!r}", Reason.DENIED, is_stored=False
             )
-        if name != ITSELF and (text := self._not_theirs(name, source, topic)):
+        if name != ITSELF and (text := self._not_theirs(name, source, stored_on)):
             return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED, is_stored=False)
         return None
 
@@ -327,7 +334,7 @@ class Permissions:
 
     def _allows(self, name: str, verb: str, text: str) -> bool:
         try:
-            return self._gate.rules.may(name, verb, Pattern(text))
+            return self._gate.rules.may(name, verb, Pattern(target_of(text) if verb == "publish" else text))
         except InvalidTopic:
             return True  # it is refused as invalid later
 
@@ -358,6 +365,8 @@ class Permissions:
             return True
         patterns = _asked_patterns(ask)
         if ask.what == "skip" and self._may_skip(peer, str(ask.args.get("topic")), ask.args.get("source")):
+            return True
+        if ask.what == "cancel" and self._may(peer, "publish", str(ask.args.get("pattern"))):
             return True
         if self._gate.rules.is_admin(name):
             return True

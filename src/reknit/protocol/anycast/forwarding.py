@@ -28,6 +28,8 @@ class Forwarding:
         self._waiting: int | None = None
         """While a queue is emptied: how many events were in it."""
         self._sent = 0
+        self.repeated = 0
+        """How many events were sent along a further path since the node started."""
 
     @property
     def waiting(self) -> Iterator[AnycastDelivery]:
@@ -82,6 +84,8 @@ class Forwarding:
 
     def _send(self, delivery: AnycastDelivery, path: Path, now: float) -> None:
         self._sent += 1
+        if delivery.sent_at:
+            self.repeated += delivery.count
         delivery.send(now, is_attempt=not path.is_neighbour)
         path.send(delivery, self._sent)
         terms = delivery.terms

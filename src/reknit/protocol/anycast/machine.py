@@ -99,6 +99,8 @@ class AnycastMachine:
         """What `take_effects` returns next."""
         self._forwarding = Forwarding(self._paths, self._deliveries)
         self._orphans = Orphans(self._paths, self._deliveries)
+        self.released = 0
+        """How many events came back as RELEASED since the node started."""
 
     # -- questions
 
@@ -111,6 +113,11 @@ class AnycastMachine:
     def parked(self) -> int:
         """How many deliveries wait for another attempt."""
         return self._deliveries.parked.count
+
+    @property
+    def forwarded_again(self) -> int:
+        """How many events were sent along a further path since the node started."""
+        return self._forwarding.repeated
 
     def has_path(self, topic: str, is_stream: bool = False) -> bool:
         """Whether some path may take an event (or a stream), with or without room for it."""
@@ -306,6 +313,7 @@ class AnycastMachine:
     def _released(
         self, delivery: AnycastDelivery, path: Path, fate: RangeOutcome, visited: Sequence[str], now: float
     ) -> None:
+        self.released += delivery.count
         self._deliveries.attempt_ended(delivery, path, Outcome.RELEASED, fate.text)
         if path.is_neighbour:
             delivery.count_attempts(fate.attempts)

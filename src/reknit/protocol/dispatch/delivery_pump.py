@@ -64,9 +64,10 @@ class DeliveryPump:
         shares: dict[str, RunShare] = {}
         is_plain = self._are_rules_plain
         for queue in woken:
-            text = queue.pattern.text
+            pattern = queue.pattern
+            text = pattern.own + pattern.text
             if text not in shares:
-                matches = queue.pattern.matches
+                matches = pattern.matches
                 matching = topics if len(topics) == 1 else {*filter(matches, topics)}
                 shares[text] = share_of(run, matching, is_plain)
             try:

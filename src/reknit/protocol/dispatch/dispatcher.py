@@ -338,6 +338,11 @@ class Dispatcher:
         ]:
             self._deliver(queue)
 
+    @property
+    def repeats(self) -> tuple[int, int]:
+        """How many events subscribers released, and how many were delivered again, since the node started."""
+        return self._state.released, self._state.redelivered
+
     # -- limits of queues
 
     def _count(self, runs: list[Run]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
+from reknit.private_topics import public_topic
 from reknit.topic import Pattern
 
 TOPICS_KNOWN_MAX: Final = 100_000
@@ -51,5 +52,6 @@ class Pauses:
         if found is None:
             if len(self._known) >= TOPICS_KNOWN_MAX:
                 self._known.clear()
-            found = self._known[topic] = any(one.matches(topic) for one in self._patterns.values())
+            public = public_topic(topic)
+            found = self._known[topic] = any(one.matches(public) for one in self._patterns.values())
         return found

@@ -125,6 +125,8 @@ class Redelivery:
         """Send events to the subscriber by their seqs. Only the first attempt uses credit."""
         attempt = queue.attempts.next_attempt(series, start)
         size = int(event_bytes * (stop - start)) if attempt == 1 else 0
+        if attempt > 1:
+            self._state.redelivered += stop - start
         queue.credit.use(size)
         if queue.leases is not None:
             queue.leases.begin(self._state.now, series, start, stop, attempt)

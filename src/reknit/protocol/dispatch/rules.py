@@ -8,6 +8,7 @@ from typing import Final
 
 from reknit.backoff import read_backoffs, read_codes
 from reknit.config import Config, TopicSettings
+from reknit.private_topics import public_topic
 from reknit.protocol.dispatch.retry import Retry
 from reknit.topic import Pattern
 from reknit.wire.messages import Handling
@@ -106,6 +107,7 @@ class DispatchRules:
         if rule is None:
             if len(self._known) >= TOPICS_KNOWN_MAX:
                 self._known.clear()
-            rule = next((one for one in self._topics if one.pattern.matches(topic)), _NO_RULE)
+            public = public_topic(topic)
+            rule = next((one for one in self._topics if one.pattern.matches(public)), _NO_RULE)
             self._known[topic] = rule
         return rule

@@ -122,6 +122,8 @@ class DispatchSettlement:
         ended: list[OutcomeRow] = []
         attempt = Attempt(self._state.time_us, said.outcome, said.code)
         for low, high in queue.held_within(series, *bounds):
+            if said.outcome is Outcome.RELEASED:
+                self._state.released += high - low
             for start, stop, before in queue.attempts.pieces(series, low, high):
                 count = before or AttemptCount()
                 if said.attempt and said.attempt < count.acquired:

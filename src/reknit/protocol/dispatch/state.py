@@ -62,6 +62,8 @@ class DispatchState:
         """The time of day at `now`, in microseconds since 1970."""
         self._zero_us = zero_us
         """The time of day at which `now` was 0: so the time of day never jumps."""
+        self.released = self.redelivered = 0
+        """How many events subscribers released, and how many were delivered again, since the node started."""
         self.effects: list[Effect] = []
         """To be performed, in order."""
         self._next_number = next_number

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator
 
 from reknit.ledger import QUEUES, Account, Series
 from reknit.outcome import Code
+from reknit.private_topics import private_prefix
 from reknit.protocol.dispatch.crashes import Crashes
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
 from reknit.protocol.dispatch.inputs import OpenSubscription
@@ -24,6 +25,7 @@ from reknit.protocol.queues.queue import Queue, QueueKey
 from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.records import SubscriberClosed, SubscriberOpened, SubscriberOwned
 from reknit.seqset import SeqSet
+from reknit.topic import Pattern
 from reknit.wire.messages import Held, Subscribed, Unsubscribed
 
 
@@ -89,7 +91,11 @@ class Subscribers:
     def _open_account(self, message: OpenSubscription) -> int:
         state, name, pattern = self._state, message.request.account, message.pattern.text
         floor = state.end if message.position < 0 else message.position
-        return state.append(SubscriberOpened.at(name, pattern, message.since, floor, state.time_us))
+        own = Pattern(f"{private_prefix(name)}**")  # for an earlier subscriber of this name
+        since = {series: seqs.last + 1 for series, seqs in state.ledger.matching(own)}
+        return state.append(
+            SubscriberOpened.at(name, pattern, {**message.since, **since}, floor, state.time_us)
+        )
 
     def made_durable(self, number: int) -> None:
         """Accounts became durable: subscriptions that wait for them begin."""
@@ -106,7 +112,7 @@ class Subscribers:
         state, request = self._state, message.request
         key, name = (peer, request.sub), request.account
         account = state.account(name) if name else None
-        if account is not None and account.pattern != message.pattern:
+        if account is not None and account.pattern.text != message.pattern.text:
             text = f"{_called(name)} was opened for {account.pattern.text!r}: use another name, or forget it"
             self._refuse(key, Code.FAILED_PRECONDITION, text)
             return
@@ -247,11 +253,13 @@ class Subscribers:
         leases = Leases(state.rules.lease_s) if has_leases else None
         lanes = Lanes(state.pauses.is_paused, lambda: state.queues.schedule(queue))
         floor = state.end if position < 0 else position
+        account = state.ledger.accounts.get(request.account)
+        pattern = message.pattern if account is None else account.pattern
         queue: Queue
         if request.queue:
             queue = SharedQueue(
                 request.account,
-                message.pattern,
+                pattern,
                 position,
                 floor,
                 self._member(message, peer),
@@ -266,7 +274,7 @@ class Subscribers:
             peer,
             request.sub,
             request.name,
-            message.pattern,
+            pattern,
             position,
             request.credit,
             floor=floor,

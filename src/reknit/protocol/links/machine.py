@@ -65,7 +65,8 @@ from reknit.protocol.links.lines import Line, Lines
 from reknit.protocol.links.memory import LinkMemory
 from reknit.protocol.links.missed_events import SERIES_FULL, MissedEvents
 from reknit.protocol.links.returns import Returns
-from reknit.protocol.machine import MadeDurable, NextTurn, Peer
+from reknit.protocol.links.route_review import RouteReview
+from reknit.protocol.machine import MadeDurable, NextTurn, Peer, earliest
 from reknit.protocol.routing import routes as routing
 from reknit.protocol.routing.routes import Routes
 from reknit.protocol.streams.inputs import UpstreamGone
@@ -119,6 +120,7 @@ class LinkMachine:
         self.incoming: dict[str, IncomingFlow] = {}
         """Events from each neighbour that there ever was."""
         self._returns = Returns()
+        self._review = RouteReview()
         self._is_grown = False
         """Whether more of the journal is durable, or may be read, since the last `take_effects`."""
         self._is_warned = False
@@ -174,10 +176,11 @@ class LinkMachine:
         if self.table.expire(now):
             self._effects.append(SaveLinks(is_urgent=False))
         self.routes.tick(now)
+        self._review_routes()
 
     def next_deadline(self) -> float | None:
-        """When the next heartbeat is due."""
-        return self.routes.next_deadline()
+        """When the next heartbeat is due, or another look at the routes."""
+        return earliest((self.routes.next_deadline(), self._review.next_deadline()))
 
     @property
     def has_effects(self) -> bool:
@@ -375,12 +378,20 @@ class LinkMachine:
                     met += [node] if node in self.outgoing else []
         if is_new:
             self.table.forget()
-            self._pass(anycast.RoutesChanged(), self.routes.name)
-            changed, reachable = self.routes.take_changed(), self.routes.reachable()
-            if self._memory.remember_nodes(changed, reachable, self._now_us()):
-                self._effects.append(SaveLinks(is_urgent=False))
+            self._review.changed(has_new_routes=has_new_routes, now=self._now)
         for node in met:  # it may have asked before it was known what it wants
             self.outgoing[node].look_back(self.outgoing[node].pulled)
+        self._review_routes()
+
+    def _review_routes(self) -> None:
+        """Look at the routes again, if that is due: what waits for one, who is remembered, and what is sent again."""
+        has_new_routes = self._review.take(self._now)
+        if has_new_routes is None:
+            return
+        self._pass(anycast.RoutesChanged(), self.routes.name)
+        changed, reachable = self.routes.take_changed(), self.routes.reachable()
+        if self._memory.remember_nodes(changed, reachable, self._now_us()):
+            self._effects.append(SaveLinks(is_urgent=False))
         if has_new_routes:
             position = self._position_since(self._now_us())
             for flow in self.outgoing.values():

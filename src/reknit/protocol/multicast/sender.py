@@ -73,7 +73,8 @@ class GroupSender:
     def _check(self, payloads: Sequence[Buffer]) -> None:
         largest, limit = max(map(len, payloads), default=0), self._settings.event_bytes_max
         if largest > limit:
-            raise LocalError(f"an event of {largest} bytes is over group.event_bytes_max ({limit}); split it")
+            text = f"an event of {largest} bytes is over group.event_bytes_max ({limit})"
+            raise LocalError(f"{text}: split it, or raise that limit and group.window_bytes on all members")
 
     def close_batch(self, now: float) -> None:
         """Deliver the open batch to ourselves, and send it to all."""

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from reknit.batch import TIME_US_MAX, TYPE_PUBLISH, Batch
-from reknit.errors import InvalidTopic
+from reknit.errors import InvalidTopic, MalformedFrame
 from reknit.event import FLAG_STREAM
 from reknit.outcome import Code, Reason
 from reknit.protocol.machine import Peer
-from reknit.topic import TOPIC_BYTES_MAX, check_topic, is_reserved
+from reknit.topic import TOPIC_BYTES_MAX, check_topic, is_reserved, is_scheduled
 
 TOPICS_KNOWN_MAX: Final = 100_000
 """Topics whose spelling was checked are remembered up to this many; then the memory is cleared."""
@@ -95,7 +95,7 @@ class Admission:
 
     def denied(self, source: bytes, topic: str, peer: Peer) -> Refusal | None:
         """Why a peer may not publish as a source on a topic; asked once."""
-        if is_reserved(topic) and not self._is_of_node(peer):
+        if is_reserved(topic) and not is_scheduled(topic) and not self._is_of_node(peer):
             text = f"only nodes write below reknit/, not {topic!r}: use another topic"
             return Refusal(Code.PERMISSION_DENIED, text, Reason.DENIED, is_stored=False)
         if self._permit is None:
@@ -127,10 +127,19 @@ class Admission:
         if head.count > self.events_max:
             text = f"a batch of {head.count} events is over limits.batch_events_max"
         elif head.time_us > self.latest_us(peer):
-            text = "an event from too far in the future (limits.future_s_max): set the publisher's clock"
+            ahead_s = (head.time_us - self.latest_us(peer) + self._future_us) / 1e6
+            text = (
+                f"an event from {ahead_s:,.0f} s in the future (limits.future_s_max): "
+                "check the clocks of the publisher and of this node"
+            )
         elif head.flags & FLAG_STREAM:
             text = "an event without its payload can't be published: send a stream's chunks after `Begin`"
-        return Refusal(Code.INVALID_ARGUMENT, text, Reason.MALFORMED) if text else None
+        if text:
+            return Refusal(Code.INVALID_ARGUMENT, text, Reason.MALFORMED)
+        if is_scheduled(head.topic) and not _has_valid_times(batch):
+            text = "the times of scheduled events can't be read: put them into the column 'time', in microseconds"
+            return Refusal(Code.INVALID_ARGUMENT, text, Reason.MALFORMED, is_stored=False)
+        return None
 
     def inspect(self, batch: Batch, peer: Peer) -> Refusal | None:
         """Why the attributes of this batch's events are not valid."""
@@ -142,3 +151,15 @@ class Admission:
         """A peer's connection is gone."""
         self._permitted.pop(peer, None)
         self._copiers.discard(peer)
+
+
+def _has_valid_times(batch: Batch) -> bool:
+    """Whether the columns of scheduled events can be read: the node reads them when it publishes the events."""
+    try:
+        columns = batch.columns()
+    except MalformedFrame:
+        return False
+    times = columns.get("time", ())
+    return all(len(values) == batch.count for values in columns.values()) and all(
+        type(time_us) is int and 0 <= time_us <= TIME_US_MAX for time_us in times
+    )

@@ -51,3 +51,10 @@ class RefusedBatch(msgspec.Struct, frozen=True):
     refusal: Refusal
     attempts: int = 0
     """How often a subscriber tried them: one that recovered them elsewhere may reject them, too."""
+
+
+class StoredForLater(msgspec.Struct, frozen=True):
+    """These events were appended, durable with the number: they are to be published on another topic later."""
+
+    number: int
+    batch: Batch

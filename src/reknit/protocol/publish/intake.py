@@ -4,6 +4,7 @@ A batch is a range, so every decision is a comparison of two numbers:
 
 batch                             effect
 follows on                        Append; Send(Ack) when it is durable
+follows on, and is scheduled      the same, and StoredForLater
 ends before what is expected      dropped, Send(Ack) again
 begins after what is expected     Send(Expect), once until the gap closes
 is not admitted                   Send(Refuse), and RefusedBatch if it becomes a dead letter
@@ -35,12 +36,19 @@ from reknit.protocol.effects import Append, Mark, Send
 from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Admission, Inspect, IsOfNode, Permit, Refusal
 from reknit.protocol.publish.asked_peers import AskedPeers
-from reknit.protocol.publish.inputs import LettersFull, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.publish.inputs import (
+    LettersFull,
+    QueuesFull,
+    RefusedBatch,
+    ResumeIntake,
+    StopIntake,
+    StoredForLater,
+)
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
 from reknit.protocol.publish.rate_quotas import PublishQuotas
 from reknit.protocol.publish.source_positions import SourcePositions
 from reknit.protocol.publish.withholding import Withholding
-from reknit.topic import TOPIC_BYTES_MAX
+from reknit.topic import TOPIC_BYTES_MAX, is_scheduled
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
 
@@ -58,7 +66,7 @@ Input = (
     | PeerJoined
     | PeerLeft
 )
-Effect = Append | Mark | Send | RefusedBatch
+Effect = Append | Mark | Send | RefusedBatch | StoredForLater
 
 
 class Intake:
@@ -301,6 +309,8 @@ class Intake:
             self._expecting.advance(head.source, head.stop, peer)
             self._positions.advance(head.source, head.stop)
             self._append(peer, bytes(batch.data), [batch.head], {head.source: head.stop})
+            if is_scheduled(head.topic):
+                self.effects.append(StoredForLater(self._number, batch))
 
     def _is_known_copy(self, head: Head, peer: Peer) -> bool:
         """Whether a relay or a bridge brings events that are here: maybe they were published here, and come back."""

@@ -14,6 +14,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from reknit.batch import Batch
+from reknit.errors import TooFewCopies
 from reknit.frame import Buffer
 from reknit.lineage import FORGOTTEN, lasting_source
 from reknit.protocol.effects import SendToNode
@@ -157,6 +158,8 @@ class SourcePublisher:
         self.unacked_bytes = 0
         self._storage_acks = StorageAcks(stored_by) if stored_by > 1 else None
         self._resend_at: float | None = None
+        self._resends = 0
+        """How often the first event that too few caches have was sent again."""
         self._is_origin = False
         """Whether events get their seqs here: then nobody else can have those that are missing."""
         self._effects: list[Effect] = []
@@ -269,6 +272,7 @@ class SourcePublisher:
             self.unacked_bytes -= batch.head.length
             confirmed = batch.stop
         if confirmed:
+            self._resends = 0
             self._effects.append(Confirm(confirmed))
 
     def _refuse(self, start: int, code: int, text: str) -> None:
@@ -279,13 +283,22 @@ class SourcePublisher:
     def tick(self, now: float) -> None:
         """Resend events that too few caches have stored. Finding a dead connection is the driver's task."""
         if self._storage_acks is None or not self.unacked:
-            self._resend_at = None
+            self._resend_at, self._resends = None, 0
         elif self._resend_at is None:
             self._resend_at = now + RESEND_S
         elif now >= self._resend_at and self.state is PublisherState.FLOWING:
             self._resend_at = now + RESEND_S
+            self._resends += 1
             self._effects.append(SendToNode(Require(self.source, self.topic)))
             self._resend(self._first_unacked())
+
+    def shortage(self, resends: int = 0) -> TooFewCopies | None:
+        """What is missing if too few caches have stored the first event, and it was sent again so often."""
+        if self._storage_acks is None or not self.unacked or self._resends < resends:
+            return None
+        first = self._first_unacked()
+        copies = self._storage_acks.count(first)
+        return TooFewCopies(self.topic, first, copies, self._storage_acks.wanted)
 
     def next_deadline(self) -> float | None:
         """When events that too few caches have stored are sent again."""

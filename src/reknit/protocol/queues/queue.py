@@ -25,7 +25,6 @@ from typing import ClassVar, Protocol
 from reknit.attempts import Attempt, AttemptCount
 from reknit.batch import Head
 from reknit.entries import Run
-from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.protocol.machine import Peer
 from reknit.protocol.queues.attempt_counts import AttemptCounts, AttemptPiece
@@ -37,6 +36,7 @@ from reknit.protocol.queues.leases import Leases
 from reknit.protocol.queues.priorities import PriorityShares
 from reknit.protocol.queues.retry_schedule import RetrySchedule
 from reknit.protocol.queues.unsettled import Unsettled
+from reknit.queue_order import QueueOrder
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from reknit.entries import Run
-from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.protocol.anycast.sharing import shares
 from reknit.protocol.machine import Peer
@@ -19,6 +18,7 @@ from reknit.protocol.queues.lanes import Lane, LanePart, Lanes
 from reknit.protocol.queues.leases import Leases
 from reknit.protocol.queues.members import Member
 from reknit.protocol.queues.queue import NO_LIMIT, Queue
+from reknit.queue_order import QueueOrder
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 

@@ -32,7 +32,7 @@ from reknit.records import OutcomeRow, Outcomes, Record, Skipped
 from reknit.wire.messages import Lost, Subscribe
 
 TEXT: Final = "nobody has it any more"
-REASON: Final = Reason.RETENTION
+REASON: Final = Reason.GONE
 RECENT_MAX: Final = 4096
 """So many losses are remembered for subscribers without a name that are away."""
 

@@ -16,8 +16,8 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def is_ahead(self) -> bool:
-        """Whether events before them may still come. Retention removes the oldest ones, damage hits any."""
-        return self.reason != str(Reason.RETENTION)
+        """Whether events before them may still come: damage hits any, other losses are told in order."""
+        return self.reason == str(Reason.DAMAGED)
 
 
 class ToldLosses:

@@ -3,7 +3,7 @@
 Every change is forwarded at once to all neighbours that may not know it. Each message carries its node's instance
 (when it started) and a seq: an old message changes nothing, and a node that misses an update requests the full state.
 Heartbeats, which neighbours exchange anyway to detect a lost link, say how much each side knows, so that a lost update
-is requested.
+is requested. Neighbours that know the same tell each other only its digest, however many nodes there are.
 
     LinkUp             the neighbour gets everything that is known; our links changed: LinkState to all neighbours
     LinkDown           our links changed: LinkState to all neighbours
@@ -21,6 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, assert_never, get_args
+
+from msgspec.msgpack import encode
+from xxhash import xxh3_64_intdigest
 
 from reknit.protocol.machine import Machine, Peer
 from reknit.protocol.routing.inputs import (
@@ -40,7 +43,7 @@ from reknit.protocol.routing.known_node import Interest, KnownNode, RememberedNo
 from reknit.protocol.routing.shortest_paths import Graph, NodeRoute, graph_of, shortest
 from reknit.topic import Pattern
 from reknit.topic_index import TopicIndex
-from reknit.wire.links import Announce, AskWhole, Beat, LinkState
+from reknit.wire.links import Announce, AskWhole, Beat, LinkState, VersionRow
 from reknit.wire.messages import Message
 
 __all__ = [
@@ -81,6 +84,8 @@ class Routes:
         self._nodes_max = nodes_max
         self._links: dict[str, int] = {}
         self._heard: dict[str, float] = {}
+        self._digests: dict[str, int] = {}
+        """What each neighbour knew by its last heartbeat."""
         self._beat_at = float("-inf")
         self._counts: dict[Interest, int] = {}
         """How many subscriptions of this node have the same interest."""
@@ -197,7 +202,9 @@ class Routes:
                 self._announce(message, name)
             case AskWhole(node=node):
                 self._tell_whole(node, name)
-            case Beat(rows=rows):
+            case Beat(rows=rows, digest=digest):
+                if name in self._links:
+                    self._digests[name] = digest
                 self._compare(rows, name)
             case _:
                 assert_never(message)
@@ -210,8 +217,12 @@ class Routes:
                 self._down(name)
         if self._links and now >= self._beat_at:
             self._beat_at = now + self._beat_s
-            beat = self._beat()
-            self._effects += [SendToNeighbour(name, beat) for name in sorted(self._links)]
+            rows = self._versions()
+            digest = xxh3_64_intdigest(encode(rows)) or 1
+            whole, brief = Beat(rows, digest), Beat([], digest)
+            for name in sorted(self._links):
+                beat = brief if self._digests.get(name) == digest else whole
+                self._effects.append(SendToNeighbour(name, beat))
 
     def next_deadline(self) -> float | None:
         """When the next heartbeat is due."""
@@ -234,6 +245,7 @@ class Routes:
 
     def _down(self, name: str) -> None:
         self._heard.pop(name, None)
+        self._digests.pop(name, None)
         if self._links.pop(name, None) is not None:
             self._own_links()
 
@@ -352,20 +364,18 @@ class Routes:
             if known.instance:
                 self._effects.append(SendToNeighbour(peer, self._whole(node)))
 
-    def _beat(self) -> Beat:
-        return Beat(
-            [
-                (
-                    name,
-                    known.state.instance,
-                    known.state.seq,
-                    known.seq if known.instance == known.state.instance else 0,
-                )
-                for name, known in sorted(self.known.items())
-            ]
-        )
+    def _versions(self) -> list[VersionRow]:
+        return [
+            (
+                name,
+                known.state.instance,
+                known.state.seq,
+                known.seq if known.instance == known.state.instance else 0,
+            )
+            for name, known in sorted(self.known.items())
+        ]
 
-    def _compare(self, rows: list[tuple[str, int, int, int]], peer: str) -> None:
+    def _compare(self, rows: list[VersionRow], peer: str) -> None:
         """Request the full state of every node that the neighbour knows better."""
         for name, instance, seq, subscriptions in rows:
             known = self.known.get(name)

@@ -52,6 +52,7 @@ _BY_REASON: Final = {
     Reason.ATTEMPTS_EXHAUSTED: Code.UNKNOWN,
     Reason.INTERNAL: Code.INTERNAL,
     Reason.RETENTION: Code.INTERNAL,
+    Reason.GONE: Code.INTERNAL,
     Reason.DAMAGED: Code.INTERNAL,
 }
 

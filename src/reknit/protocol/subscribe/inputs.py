@@ -8,11 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from reknit.batch import Batch
-from reknit.fields import QueueOrder
 from reknit.protocol.effects import SendToNode
 from reknit.protocol.machine import Connected, Disconnected
 from reknit.protocol.recovery import recovery as recovering
 from reknit.protocol.recovery.search import AskCache
+from reknit.queue_order import QueueOrder
 from reknit.wire.messages import Lost, Revoked, Settled, Start, Subscribed, Unsubscribed
 
 NODE: Final = "node"

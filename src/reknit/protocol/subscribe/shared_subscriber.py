@@ -53,7 +53,7 @@ class SharedSubscriber:
         self.sub = node.options.sub
         self.pattern = node.options.pattern
         self.lost: dict[Series, SeqSet] = {}
-        self._node = node
+        self.node = node
         self._held = HeldEvents()
         self._rules = RetryRules()
         self._arriving: dict[tuple[Series, int], int] = {}
@@ -74,13 +74,13 @@ class SharedSubscriber:
 
     @property
     def state(self) -> SubscriberState:
-        return self._node.state
+        return self.node.state
 
     # -- the contract
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """From the node, or about the connection to it."""
-        node = self._node
+        node = self.node
         match message:
             case Delivered():
                 self._deliver(message)
@@ -119,17 +119,17 @@ class SharedSubscriber:
 
     def take_effects(self) -> list[Effect]:
         """The effects to perform, in order."""
-        return self._node.take_effects()
+        return self.node.take_effects()
 
     def _disconnected(self) -> None:
         self._held.clear()
         self._arriving.clear()
         self._unwanted.clear()
-        self._node.credit.clear()
-        if self._node.options.queue:
-            self._node.outcomes.drop_given_back()
+        self.node.credit.clear()
+        if self.node.options.queue:
+            self.node.outcomes.drop_given_back()
         else:
-            self._node.outcomes.clear()
+            self.node.outcomes.clear()
 
     # -- events
 
@@ -142,9 +142,9 @@ class SharedSubscriber:
         for batch in batches:
             self._held.deliver((batch.topic, batch.source), batch.first, batch.stop)
         if message.counted:
-            self._node.delivered(message.batches, batches, is_counted=True)
+            self.node.delivered(message.batches, batches, is_counted=True)
         if batches:
-            self._node.emit(DeliverBatches(batches))
+            self.node.emit(DeliverBatches(batches))
 
     def _wanted(self, batch: Batch, ordered_to: int) -> list[Batch]:
         """A part of an ordered unit came: give back what has to wait; returns the rest."""
@@ -154,7 +154,7 @@ class SharedSubscriber:
             del self._arriving[series, ordered_to]
         unwanted = SeqSet.from_ranges(self._unwanted.take(series, batch.first, batch.stop))
         for low, high in unwanted.ranges():
-            self._node.outcomes.add(series, low, high, Disposition(Outcome.RELEASED))
+            self.node.outcomes.add(series, low, high, Disposition(Outcome.RELEASED))
         if unwanted:
             self.flush()
         return [batch.cut(*bounds) for bounds in unwanted.missing(batch.first, batch.stop)]
@@ -168,8 +168,8 @@ class SharedSubscriber:
 
     def taken(self, size: int) -> None:
         """The application took batches of this many bytes: there is room for more."""
-        if self._node.credit.take(size):
-            self._node.grant()
+        if self.node.credit.take(size):
+            self.node.grant()
 
     def taken_recovered(self, size: int, now: float) -> None:
         """The application took batches that were recovered before the subscription was shared."""
@@ -211,7 +211,7 @@ class SharedSubscriber:
         held = self._held.held_within if outcome is Outcome.RECEIVED else self._held.settle
         owned = held(series, start, stop)
         for low, high in owned:
-            self._node.outcomes.add_or_extend(series, low, high, said)
+            self.node.outcomes.add_or_extend(series, low, high, said)
         return bool(owned)
 
     def extend(self, series: Series, start: int, stop: int) -> None:
@@ -220,16 +220,16 @@ class SharedSubscriber:
 
     def pause(self, is_paused: bool) -> None:
         """Take nothing for now, or go on."""
-        self._node.pause(is_paused)
+        self.node.pause(is_paused)
 
     def flush(self) -> int:
         """Send the outcomes that gathered, as one message; returns the number up to which all are sent."""
-        return self._node.flush()
+        return self.node.flush()
 
     @property
     def is_settled(self) -> bool:
         """Whether the node has stored every outcome."""
-        return self._node.outcomes.is_empty
+        return self.node.outcomes.is_empty
 
 
 _MACHINE: type[Machine[Input, Effect]] = SharedSubscriber

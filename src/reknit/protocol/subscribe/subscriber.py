@@ -21,7 +21,6 @@ from typing import assert_never
 
 from reknit.batch import Batch
 from reknit.delivery import RECOVERED, Delivery
-from reknit.fields import QueueOrder
 from reknit.ledger import Series
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.disposition import Disposition
@@ -48,6 +47,7 @@ from reknit.protocol.subscribe.passed_over import PassedOver
 from reknit.protocol.subscribe.recovered_in_flight import RecoveredInFlight
 from reknit.protocol.subscribe.resume_point import ResumePoint
 from reknit.protocol.subscribe.series_progress import SeriesProgress
+from reknit.queue_order import QueueOrder
 from reknit.seqset import Range, SeqSet
 from reknit.wire.messages import Held, Lost, Revoked, Settled, Start, Subscribed, Unsubscribed
 
@@ -57,7 +57,7 @@ __all__ = [
 ]  # fmt: skip
 
 GIVEN_BACK = (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED)
-GAP_REASON = str(Reason.RETENTION)
+GAP_REASON = str(Reason.GONE)
 
 
 class Subscriber:

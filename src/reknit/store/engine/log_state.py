@@ -20,7 +20,7 @@ from reknit.ledger import Ledger
 from reknit.records import Record, apply, apply_to_paused
 from reknit.store.engine.unreadable import UnreadableParts
 from reknit.store.index.series import SeriesTable
-from reknit.store.log.retention import Segment
+from reknit.store.log.retention import Retention, Segment, removable
 from reknit.store.log.tail import Chunk, Tail
 
 _start = attrgetter("start")
@@ -118,6 +118,12 @@ class LogState:
         self.marks = [mark for mark in self.marks if mark[1] >= self.start] or self.marks[-1:]
 
     # -- questions
+
+    def expired_to(self, retention: Retention, now_us: int) -> int:
+        """The position before which retention would remove everything, if nobody needed it."""
+        with self.lock:
+            count = removable(self.segments, retention, now_us, self.end)
+            return self.segments[count].start
 
     def segment_at(self, position: int, stop: int) -> tuple[Segment, int] | None:
         """The segment that holds a position, or the next one after a hole, and the position in it."""

@@ -25,7 +25,7 @@ class Trimmer:
         files: SegmentFiles,
         index: Index,
     ) -> None:
-        self._state, self._retention, self._checkpointer = state, retention, checkpointer
+        self._state, self.retention, self._checkpointer = state, retention, checkpointer
         self._files, self._index = files, index
         self.is_save_wanted = False
         """Whether more could be removed if the index covered it."""
@@ -57,7 +57,7 @@ class Trimmer:
         state = self._state
         with state.lock:
             floor = state.end if floor is None else min(floor, state.end)
-            return removable(state.segments, self._retention, now_us, floor)
+            return removable(state.segments, self.retention, now_us, floor)
 
     def _remove(self, count: int) -> list[Removed]:
         state, directory = self._state, self._files.directory

@@ -89,6 +89,9 @@ class ApplicationRecord:
             self.returned[series].discard(start, stop)
 
 
+DeliveryCheck = Callable[[ApplicationRecord, Batch], Iterator[str]]
+
+
 @promise("An event does not come again after the node has confirmed its outcome.")
 def ended_events_stay_away(record: ApplicationRecord, batch: Batch) -> Iterator[str]:
     yield from _named(batch, overlap(record.ended, batch), "came again after its outcome was stored")

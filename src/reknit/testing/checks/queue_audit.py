@@ -40,6 +40,8 @@ class QueueAudit:
         """The queue's account, by member."""
         self._held: dict[str, dict[EventAt, QueueKey]] = {}
         """By queue: the events that members were sent, and did not settle."""
+        self._orders: dict[str, str] = {}
+        """By queue: what its members say that it keeps in order."""
         self._numbers: dict[QueueKey, int] = {}
         self._keys: dict[EventAt, str] = {}
 
@@ -67,6 +69,7 @@ class QueueAudit:
             case OpenSubscription(request=request) if request.queue:
                 if (peer, request.sub) not in self._queues:
                     self._queues[peer, request.sub] = request.account
+                    self._orders[request.account] = request.order
             case Settle() if (peer, message.sub) in self._queues:
                 self._settled(message, (peer, message.sub))
             case PeerLeft():
@@ -133,12 +136,13 @@ class QueueAudit:
             yield f"and {held[event]} has it"
         if seq in ended:
             yield "and it has ended"
-        order = self._dispatch._state.rules.of(series[0]).order
+        order = self._orders[name] or self._dispatch._state.rules.of(series[0]).order
         if order == "none":
             return
         lane = self._lane(event, order)
         for other, holder in held.items():
-            if holder != key and other[0][0] == series[0] and self._lane(other, order) == lane:
+            is_held = holder != key and other[0][0] == series[0] and not self._is_removed(other)
+            if is_held and self._lane(other, order) == lane:
                 yield f"and {holder} has {other[1]} of the same order ({lane!r})"
         account = self._dispatch._state.account(name)
         since = account.since.get(series, 1) if account is not None else 1
@@ -150,6 +154,11 @@ class QueueAudit:
                 and self._lane((series, before), order) == lane
             ):
                 yield f"before {before} of the same order ({lane!r})"
+
+    def _is_removed(self, event: EventAt) -> bool:
+        """Whether retention removed an event that a member has: it is lost, and holds up nothing."""
+        series, seq = event
+        return not list(self._journal.find(*series, seq, seq + 1))
 
     def _lane(self, event: EventAt, order: str) -> str:
         """The key of an event, or its source: what has to stay in order."""

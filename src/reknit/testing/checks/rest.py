@@ -8,7 +8,9 @@ from typing import Final
 from reknit.node.core.core import Core
 from reknit.protocol.dispatch.pauses import Pauses
 from reknit.protocol.publish.publisher import SourcePublisher
+from reknit.protocol.queues.members import Member
 from reknit.protocol.queues.queue import Queue
+from reknit.protocol.subscribe.shared_subscriber import SharedSubscriber
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.testing.checks.promise import promise
 from reknit.testing.faults import TOPICS
@@ -23,6 +25,8 @@ CORE_EMPTY: Final = (
     "dispatch.subscribers._opening",
     "dispatch.subscribers._new",
     "_writer._deferred",
+    "openings._searches",
+    "recovery.walks._walks",
     "responses.effects",
 )
 """What a core at rest has none of."""
@@ -51,6 +55,13 @@ SUBSCRIBER_EMPTY: Final = (
 )
 """What a subscriber at rest has none of. It is not told which of the events that it gave back became dead letters, so
 these stay in `_held._returning`."""
+MEMBER_EMPTY: Final = (
+    "_arriving",
+    "_unwanted._by_series",
+    "node.outcomes._rows",
+    "node.outcomes._unconfirmed",
+)
+"""What the machine of a queue's member at rest has none of."""
 RECOVERY_EMPTY: Final = ("_search._wanted", "_search._requests", "_held_bytes")
 PUBLISHER_EMPTY: Final = ("unacked", "unacked_bytes", "_effects")
 TICKS_MAX: Final = 2_000
@@ -121,6 +132,20 @@ def subscribers_forget(name: str, subscriber: Subscriber, may_hang: bool) -> Ite
     yield from () if may_hang else _left(name, subscriber, ("_held._held._by_series",))
     if subscriber._recovery is not None:
         yield from _left(f"{name}'s recovery", subscriber._recovery, RECOVERY_EMPTY)
+
+
+@promise("A member of a queue that is at rest has nothing, and its window is free.")
+def members_forget(name: str, machine: SharedSubscriber, member: Member, may_hang: bool) -> Iterator[str]:
+    """`member` is what its node knows of it; `may_hang` as for `subscribers_forget`."""
+    yield from _left(name, machine, MEMBER_EMPTY)
+    if not may_hang:
+        yield from _left(name, machine, ("_held._held._by_series",))
+    if member.events or member.held.ranges():
+        yield f"{name} is at rest, and its node counts {member.events} events with it: {member.held.ranges()}"
+    window = machine.node.credit
+    free = member.credit.granted - member.credit.used + window._owed
+    if free != window.size:
+        yield f"{name} is at rest, and {free} of its window of {window.size} bytes are free"
 
 
 @promise("The memory of a publisher returns to its resting size.")

@@ -25,7 +25,7 @@ from reknit.testing.fuzz.inputs import load
 from reknit.testing.fuzz.local_campaign import LocalCampaign, tried
 from reknit.testing.fuzz.node_campaign import NodeCampaign
 from reknit.testing.fuzz.retrial import Retrial
-from reknit.testing.fuzz.targets.all import LOCAL, NAMES, local_target, parts_of, port_target
+from reknit.testing.fuzz.targets.all import LOCAL, NAMES, left_out, local_target, parts_of, port_target
 
 INPUTS: Final = 20_000
 FOLDER: Final = Path("fuzz-found")
@@ -101,7 +101,7 @@ def _run(name: str, seed: int, folder: Path, advance: Advance, count: int, secon
         return LocalCampaign(name, seed, folder, advance).run(count, seconds)
     target = port_target(name)
     if target is None:
-        return TargetReport(name, left_out="python-qpid-proton is not installed")
+        return TargetReport(name, left_out=left_out(name))
     return NodeCampaign(target, seed, folder, advance).run(count, seconds)
 
 
@@ -119,7 +119,11 @@ def replay(path: Path) -> int:
         with local_target(found.target) as target:
             texts = [tried(target, found)]
     else:
-        with Retrial(found.target) as retrial:
+        played = port_target(found.target)
+        if played is None:
+            print(left_out(found.target))
+            return 1
+        with Retrial(played) as retrial:
             texts = retrial.effects(found)
     wrong = [text for text in texts if text]
     print("\n".join(wrong) or "nothing is wrong")

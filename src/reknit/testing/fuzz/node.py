@@ -23,11 +23,13 @@ SETTINGS: Final = (
     "journal.segment_bytes=4 MiB",
     "transport.hello_timeout_s=2",
     "http.request_timeout_s=2",
+    "http.trusted_proxies=127.0.0.1",
     "amqp.hello_timeout_s=2",
     "dispatch.lease_s=1",
     "dispatch.retry_backoff_s_min=0.05",
 )
 """Its journal stays small, and peers that say nothing are closed soon."""
+ZENOH_SETTINGS: Final = ("recovery.patience_s=1", "recovery.zenoh_heartbeat_s=0.5")
 RULES: Final = """\
 [[topics]]
 pattern = "jobs/**"
@@ -52,7 +54,8 @@ STUCK: Final = "stuck"
 class FuzzedNode:
     """A node in a folder of its own, while in its `with`."""
 
-    def __init__(self, *, has_canary: bool = True) -> None:
+    def __init__(self, door: str = "", *, has_canary: bool = True) -> None:
+        """`door` is the port that is fuzzed: a node joins a Zenoh network only for this."""
         self._folder = Path(
             tempfile.mkdtemp(prefix="fuzz-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
         )
@@ -61,13 +64,19 @@ class FuzzedNode:
             {"amqp": free_port()} if is_available() else {}
         )
         gateways = [text for name, port in self.ports.items() for text in (f"--{name}", f"127.0.0.1:{port}")]
-        settings = [text for one in SETTINGS for text in ("--set", one)]
+        settings = [text for one in (*SETTINGS, *self._joined(door)) for text in ("--set", one)]
         config = ["--config", str(self._folder / "fuzz.toml")]
         self._process = NodeProcess(self._folder, *config, *gateways, *settings)
         self.ports["tcp"] = self._process.port
         self._has_canary = has_canary
         self._canary: subprocess.Popen[Any] | None = None
         self._read = 0
+
+    def _joined(self, door: str) -> list[str]:
+        if door != "zenoh":
+            return []
+        self.ports["zenoh"] = free_port()
+        return [f"recovery.zenoh_listen=tcp/127.0.0.1:{self.ports['zenoh']}", *ZENOH_SETTINGS]
 
     @property
     def url(self) -> str:

@@ -17,7 +17,7 @@ from reknit.testing.fuzz.capture import recorded
 from reknit.testing.fuzz.findings import Advance, Finding, TargetReport, signature
 from reknit.testing.fuzz.inputs import OPEN, FuzzInput, Step
 from reknit.testing.fuzz.node import FuzzedNode
-from reknit.testing.fuzz.peers import Peers
+from reknit.testing.fuzz.peers import Conversations
 from reknit.testing.fuzz.retrial import Retrial
 from reknit.testing.fuzz.targets.target import PortTarget
 
@@ -60,7 +60,7 @@ class NodeCampaign:
         return time.monotonic() > self._deadline or len(self.report.findings) >= FINDINGS_MAX
 
     def _episode(self, count: int) -> None:
-        with FuzzedNode() as node:
+        with FuzzedNode(self._target.port) as node:
             try:
                 uvloop.run(self._fuzz(node, count))
                 self._end(node)
@@ -70,7 +70,7 @@ class NodeCampaign:
         self._explain()
 
     async def _fuzz(self, node: FuzzedNode, count: int) -> None:
-        peers = Peers(node.ports[self._target.port])
+        peers = self._target.peers(node)
         first = self.report.inputs
         numbers = iter(range(first, first + count))
         warm = Warm(node, first)
@@ -78,9 +78,11 @@ class NodeCampaign:
         peers.close()
         await asyncio.sleep(0.2)
         self._look(node)
+        if problem := await self._target.check(node):
+            self._found(problem)
         self.report.growth_bytes = max(self.report.growth_bytes, warm.growth_bytes)
 
-    async def _work(self, node: FuzzedNode, peers: Peers, numbers: Iterator[int], warm: Warm) -> None:
+    async def _work(self, node: FuzzedNode, peers: Conversations, numbers: Iterator[int], warm: Warm) -> None:
         for number in numbers:
             made = self._target.input(self._seed, number)
             self._recent.append(made)
@@ -132,7 +134,7 @@ class NodeCampaign:
         for finding in self.report.findings:
             recent = self._suspects.pop(finding.what, [])
             if recent:
-                with Retrial(self._target.port) as retrial:
+                with Retrial(self._target) as retrial:
                     found = retrial.culprit(recent, finding.what) or together(recent)
                 finding.path = str(found.save(self._folder))
 

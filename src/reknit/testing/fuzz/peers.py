@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from reknit.testing.fuzz.inputs import ABORT, END, HEAR, OPEN, SAY, Step
 
@@ -14,6 +14,16 @@ HEAR_S: Final = 0.02
 END_S: Final = 0.02
 OPEN_MAX: Final = 30
 """How many connections stay open, and read nothing."""
+
+
+class Conversations(Protocol):
+    """Hostile peers of one node."""
+
+    async def converse(self, steps: tuple[Step, ...]) -> None:
+        """Take the steps of an input."""
+
+    def close(self) -> None:
+        """Break all connections."""
 
 
 class Peer(asyncio.Protocol):

@@ -11,7 +11,7 @@ import uvloop
 from reknit.testing.fuzz.findings import signature
 from reknit.testing.fuzz.inputs import FuzzInput, shrunk
 from reknit.testing.fuzz.node import FuzzedNode
-from reknit.testing.fuzz.peers import Peers
+from reknit.testing.fuzz.targets.target import PortTarget
 
 SETTLE_S: Final = 0.15
 """How long the node gets to log what an input did."""
@@ -22,9 +22,9 @@ SECONDS_MAX: Final = 60.0
 class Retrial:
     """A node without a canary that inputs are tried on, while in its `with`. One that crashed is replaced."""
 
-    def __init__(self, port: str) -> None:
-        self._port = port
-        self._node = FuzzedNode(has_canary=False)
+    def __init__(self, target: PortTarget) -> None:
+        self._target = target
+        self._node = FuzzedNode(target.port, has_canary=False)
         self._deadline = time.monotonic() + SECONDS_MAX
 
     def __enter__(self) -> Retrial:
@@ -50,13 +50,13 @@ class Retrial:
         """What the node logs when an input is tried."""
         if not self._node.is_running:
             self._node.__exit__()
-            self._node = FuzzedNode(has_canary=False).__enter__()
+            self._node = FuzzedNode(self._target.port, has_canary=False).__enter__()
         self._node.problem()
         uvloop.run(self._try(found))
         return [text] if (text := self._node.problem()) else []
 
     async def _try(self, found: FuzzInput) -> None:
-        peers = Peers(self._node.ports[self._port])
+        peers = self._target.peers(self._node)
         await peers.converse(found.steps)
         peers.close()
         await asyncio.sleep(SETTLE_S)

@@ -76,15 +76,15 @@ MUTANTS: Final = (
     Mutant(
         name="neighbours-blamed-for-a-crash",
         module=CRASHES,
-        old="left.events == 1 and not left.has_strays:",
-        new="not left.has_strays:",
+        old="if left.events == 1 and not left.has_strays else",
+        new="if not left.has_strays else",
         breaks="only an event that was alone with a process that died is blamed for it",
     ),
     Mutant(
         name="lost-connection-is-a-crash",
         module=CRASHES,
-        old="        lost = [left for left in self._lost.pop(name, []) if left.process != process]",
-        new="        lost = self._lost.pop(name, [])",
+        old="        others = [left for left in lost if left.process != process]",
+        new="        others = lost",
         breaks="no event is dead-lettered because the network failed",
     ),
     Mutant(
@@ -97,8 +97,8 @@ MUTANTS: Final = (
     Mutant(
         name="crash-never-counted",
         module=CRASHES,
-        old="                self._count(account, series, seqs.first, left.time_us)",
-        new="                pass",
+        old="            self._count(account, *event, left.time_us)",
+        new="            pass",
         breaks="an event that kills its subscriber becomes a dead letter",
     ),
     Mutant(
@@ -230,8 +230,8 @@ MUTANTS: Final = (
     Mutant(
         name="pause-ignored",
         module=f"{ROOM}.pauses",
-        old="any(one.matches(topic) for one in self._patterns.values())",
-        new="not any(one.matches(topic) for one in self._patterns.values())",
+        old="any(one.matches(public) for one in self._patterns.values())",
+        new="not any(one.matches(public) for one in self._patterns.values())",
         breaks="events of a paused topic are not delivered",
     ),
     Mutant(
@@ -347,5 +347,33 @@ MUTANTS: Final = (
         old="        if name in self._new:\n            self._opening[key] = message",
         new="        if name in self._new and not self._new:\n            self._opening[key] = message",
         breaks="a subscription is confirmed when its account is durable",
+    ),
+    Mutant(
+        name="shared-run-ignores-credit",
+        module=PUMP,
+        old="share.is_plain and queue.room >= share.room_min and queue.is_plain",
+        new="share.is_plain and queue.is_plain",
+        breaks="a subscriber gets no more than its credit, also of what many get at once",
+    ),
+    Mutant(
+        name="run-shared-with-another-pattern",
+        module=PUMP,
+        old="            text = queue.pattern.text\n",
+        new='            text = ""\n',
+        breaks="a subscriber gets the events of its own topics",
+    ),
+    Mutant(
+        name="ttl-in-a-shared-run-ignored",
+        module=f"{ROOM}.run_share",
+        old="        is_plain = is_plain and not head.ttl_ms and not head.flags",
+        new="        is_plain = is_plain and not head.flags",
+        breaks="an event that waits past its ttl becomes a dead letter, also where many get a run at once",
+    ),
+    Mutant(
+        name="end-of-a-shared-run-left-out",
+        module=f"{ROOM}.run_share",
+        old="    if low >= 0:\n        pieces.append(RunSlice(run, low, len(run.entries)))\n    return",
+        new="    if low >= 0 and not pieces:\n        pieces.append(RunSlice(run, low, len(run.entries)))\n    return",
+        breaks="every subscriber of a topic gets all its events of a commit",
     ),
 )

@@ -85,8 +85,8 @@ MUTANTS: Final = (
     Mutant(
         name="amqp-release-accepts",
         module=DISPOSITIONS,
-        old='        return Outcome.RELEASED, 0, ""\n',
-        new='        return Outcome.ACCEPTED, 0, ""\n',
+        old="        return RELEASED\n    if state == deliveries.REJECTED:",
+        new="        return ACCEPTED\n    if state == deliveries.REJECTED:",
         breaks="a message that an AMQP receiver releases goes to another one",
         simulation="fabric",
     ),

@@ -48,8 +48,8 @@ MUTANTS: Final = (
     Mutant(
         name="lost-spare-stops-the-link",
         module=FLOWS,
-        old="        if line == self._line:\n            self._line, self._cursor = None, -1",
-        new="        self._line, self._cursor = None, -1",
+        old="        if line == self._line:\n            self._left_at",
+        new="        if line:\n            self._left_at",
         breaks="a link goes on over the line on which its events were requested",
         simulation="fabric",
     ),
@@ -80,8 +80,8 @@ MUTANTS: Final = (
     Mutant(
         name="last-route-is-forgotten",
         module=TABLE,
-        old="nodes, with_lost=True)",
-        new="nodes, with_lost=False)",
+        old="nodes, with_lost=True, with_away=with_away)",
+        new="nodes, with_lost=False, with_away=with_away)",
         breaks="events for a node that can't be reached go as far as possible",
         simulation="fabric",
     ),

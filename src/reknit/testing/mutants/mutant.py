@@ -9,7 +9,11 @@ from typing import Final
 
 from reknit.testing.mutants.planting import NotPlanted, replaced
 
-SIMULATIONS: Final = {"core": "reknit.testing.simulation:run", "fabric": "reknit.testing.fabric.run:run"}
+SIMULATIONS: Final = {
+    "core": "reknit.testing.simulation:run",
+    "fabric": "reknit.testing.fabric.run:run",
+    "group": "reknit.testing.group.simulation:run",
+}
 """By name: the function that runs a seed and returns a verdict with `problems`."""
 
 

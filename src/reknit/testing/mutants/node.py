@@ -19,8 +19,8 @@ MUTANTS: Final = (
     Mutant(
         name="dead-letter-floor-forgotten",
         module=RETENTION,
-        old="min(floors if letters is None else [*floors, letters])",
-        new="min(floors)",
+        old="(self._dead_letters.floor(), self._scheduling.floor())",
+        new="(self._scheduling.floor(),)",
         breaks="dead letters that nobody handled survive retention",
     ),
     Mutant(
@@ -158,5 +158,26 @@ MUTANTS: Final = (
         old="        since[series] = seqs.last + 1",
         new="        since[series] = seqs.last + 2",
         breaks="a subscriber is owed every event that is published after its subscription was confirmed",
+    ),
+    Mutant(
+        name="search-outlives-its-connection",
+        module="reknit.node.core.openings",
+        old="        self._searches.pop(peer, None)",
+        new="        pass",
+        breaks="a node forgets a subscription whose connection is gone, also while it looks for its start",
+    ),
+    Mutant(
+        name="search-does-not-wait-for-the-journal",
+        module="reknit.node.core.start_position",
+        old="            yield WAIT  # events",
+        new="            break  # events",
+        breaks="a subscription begins behind the events that its position covers, also those on their way to the disk",
+    ),
+    Mutant(
+        name="second-part-of-a-survey-never-sent",
+        module="reknit.node.core.survey_walks",
+        old="        if not part.is_last:\n            self._walks.setdefault",
+        new="        if part.is_last:\n            self._walks.setdefault",
+        breaks="a survey is answered to its end",
     ),
 )

@@ -14,6 +14,7 @@ export function Orders({ wanted, chosen, last, onDone }) {
   const [asked, setAsked] = useState("");
   const [rate, setRate] = useState("1000");
   const [clears, setClears] = useState(false);
+  const [to, setTo] = useState("subscriber");
   const stop = useRef(new AbortController());
   useEffect(() => () => stop.current.abort(), []);
   const isBusy = run !== null && !run.isOver;
@@ -24,14 +25,14 @@ export function Orders({ wanted, chosen, last, onDone }) {
     setAsked("");
     const { signal } = (stop.current = new AbortController());
     const begun = Date.now();
-    const report = { kind, count: 0, without: 0, topics: {}, isOver: false, problem: null };
+    const report = { kind, count: 0, without: 0, gone: 0, topics: {}, isOver: false, problem: null };
     const tell = (more) => setRun({ ...Object.assign(report, more), took: (Date.now() - begun) / 1000 });
     tell({ total: chosen.size || null });
     try {
       if (kind === "export") await save(filter, chosen, signal, tell);
-      else for await (const body of pages(kind, { filter, chosen, last, signal, clears, rate: Number(rate) || 0 })) {
+      else for await (const body of pages(kind, { filter, chosen, last, signal, clears, to, rate: Number(rate) || 0 })) {
         for (const [topic, number] of Object.entries(body.topics ?? {})) report.topics[topic] = (report.topics[topic] ?? 0) + number;
-        tell({ count: report.count + body.count, without: report.without + (body.without_payload ?? 0), waiting: body.waiting });
+        tell({ count: report.count + body.count, without: report.without + (body.without_payload ?? 0), gone: report.gone + (body.without_subscriber ?? 0), waiting: body.waiting });
       }
     } catch (problem) {
       if (!signal.aborted) tell({ problem });
@@ -50,8 +51,9 @@ export function Orders({ wanted, chosen, last, onDone }) {
       ${!may && html`<span class="small quiet">${notAllowed()}</span>`}
     </div>
     ${asked === "redrive" && html`<div class="note" role="group" aria-label="Redrive">
-      <p>They are published again on their topics, for every subscriber of these; a subscriber that handles an event once although it comes twice looks at the header <code>redriven</code>.</p>
+      <p>They are published again, and have the header <code>redriven</code>.</p>
       <div class="actions">
+        <label>To whom<select value=${to} onChange=${(event) => setTo(event.target.value)}><option value="subscriber">the subscriber that each failed at</option><option value="all">every subscriber of their topics</option></select></label>
         <label>Events a second, at most<input value=${rate} inputmode="numeric" onInput=${(event) => setRate(event.target.value)} size="8" /></label>
         <label class="check"><input type="checkbox" checked=${clears} onChange=${() => setClears(!clears)} />without their time to live</label>
         <button class="strong" onClick=${() => start("redrive")}>Yes, redrive ${some}</button><button onClick=${() => setAsked("")}>No</button>
@@ -63,9 +65,9 @@ export function Orders({ wanted, chosen, last, onDone }) {
 }
 
 /** Answers to one page of orders after the other, not faster than the rate. Chosen ones are ordered one by one. */
-async function* pages(kind, { filter, chosen, last, signal, clears, rate }) {
+async function* pages(kind, { filter, chosen, last, signal, clears, to, rate }) {
   const path = kind === "drop" ? "dead-letters/drop" : "dead-letters/redrive";
-  const extra = { is_dry: kind === "count", ...(kind === "redrive" ? { clears_ttl: clears } : {}) };
+  const extra = { is_dry: kind === "count", ...(kind === "redrive" ? { clears_ttl: clears, to } : {}) };
   const limit = kind === "redrive" && rate ? Math.max(1, Math.min(PAGE, Math.ceil(rate / 4))) : PAGE;
   const pause = async (number) => {
     if (kind === "redrive" && rate && number) await wait((1000 * number) / rate, signal);
@@ -116,6 +118,7 @@ function Report({ run, onStop, onClose }) {
     ${run.problem && html`<p>It ended early: ${run.problem.message}. What is not in these numbers still waits.</p>`}
     ${!run.isOver && html`<progress aria-label="Progress" max=${run.total ?? undefined} value=${run.total ? run.count : undefined}></progress>`}
     ${run.without > 0 && html`<p>${plural(run.without, "dead letter")} could not be redriven: they have no payload any more.</p>`}
+    ${run.gone > 0 && html`<p>${plural(run.gone, "dead letter")} could not be redriven to a subscriber that does not exist, or does not take the topic, any more.</p>`}
     ${run.isOver && topics.length > 0 && html`<dl>${topics.slice(0, 20).map(([topic, number]) => html`<dt>${topic}</dt><dd>${count(number)}</dd>`)}</dl>`}
     ${run.isOver && run.waiting !== undefined && html`<p class="quiet">${count(run.waiting)} still wait.</p>`}
     <div class="actions">${run.isOver ? html`<button onClick=${onClose}>Close</button>` : html`<button onClick=${onStop}>Stop</button>`}</div>

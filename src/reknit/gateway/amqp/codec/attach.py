@@ -74,10 +74,12 @@ def _error(error: Any) -> tuple[str, str]:
 class AttachScanner:
     """Follows the frames that a client sends, and finds the default outcomes of its receivers.
 
-    It never judges: what is not as AMQP has it is left to proton.
+    `on_window` gets each frame that is about the window of a session. It never judges: what is not as AMQP has it is
+    left to proton.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_window: Callable[[bytes], None] = lambda frame: None) -> None:
+        self._on_window = on_window
         self._part = b""
         """The beginning of a frame that has to be looked at."""
         self._skip = 0
@@ -101,11 +103,16 @@ class AttachScanner:
                 continue
             if size - at < min(length, _HEAD_BYTES):
                 break
-            if not _is_attach(data, at + 4 * offset):
+            is_window = data[at + 4 * offset : at + 4 * offset + 3] in _WINDOWS
+            if not is_window and not _is_attach(data, at + 4 * offset):
                 at += length
                 continue
             if size - at < length:
                 break
+            if is_window:
+                self._on_window(data[at : at + length])
+                at += length
+                continue
             found = _default_of(data[at + 4 * offset : at + length])
             if found is not None:
                 yield found
@@ -114,6 +121,8 @@ class AttachScanner:
 
 
 _TRANSFER: Final = b"\x00\x53\x14"
+_WINDOWS: Final = (b"\x00\x53\x11", b"\x00\x53\x13")
+"""How begin and flow start."""
 
 
 def _is_attach(data: bytes, at: int) -> bool:
@@ -128,10 +137,10 @@ def _is_attach(data: bytes, at: int) -> bool:
 def _default_of(body: bytes) -> tuple[str, DefaultOutcome] | None:
     """The name and default outcome in a receiver's attach; None if there is none that holds."""
     try:
-        _, attach = _fields(body)
+        _, attach = fields_of(body)
         if decode(attach[_ROLE])[0] is not True:
             return None
-        _, source = _fields(attach[_SOURCE])
+        _, source = fields_of(attach[_SOURCE])
         found = outcome_of(source[_DEFAULT])
         name = decode(attach[_NAME])[0]
     except (MalformedValue, IndexError, TypeError):
@@ -139,7 +148,7 @@ def _default_of(body: bytes) -> tuple[str, DefaultOutcome] | None:
     return (name, found) if found is not None and isinstance(name, str) else None
 
 
-def _fields(data: bytes) -> tuple[bytes, list[bytes]]:
+def fields_of(data: bytes) -> tuple[bytes, list[bytes]]:
     """The descriptor of a described list, and its fields, each as it is encoded."""
     at = skip(data, 1) if data[:1] == b"\x00" else 0
     code = data[at]
@@ -175,13 +184,13 @@ def _with_default(frame: bytes, take: Callable[[str], DefaultOutcome | None]) ->
     _, offset, kind, channel = _HEADER.unpack_from(frame)
     if not _is_attach(frame, 4 * offset):
         return frame
-    descriptor, attach = _fields(frame[4 * offset :])
+    descriptor, attach = fields_of(frame[4 * offset :])
     if decode(attach[_ROLE])[0] is not False or len(attach) <= _SOURCE:
         return frame
     outcome = take(decode(attach[_NAME])[0])
     if outcome is None or attach[_SOURCE] == _NULL:
         return frame
-    source_descriptor, source = _fields(attach[_SOURCE])
+    source_descriptor, source = fields_of(attach[_SOURCE])
     source += [_NULL] * (_DEFAULT + 1 - len(source))
     source[_DEFAULT] = outcome.encoded
     attach[_SOURCE] = source_descriptor + listed(source)

@@ -30,6 +30,7 @@ from reknit.gateway.amqp.codec.sections import (
     check_text,
     descriptor,
 )
+from reknit.private_topics import public_topic
 
 _SYMBOLS: Final = ("content-type", "content-encoding")
 _TIMES: Final = ("absolute-expiry-time", "creation-time")
@@ -229,7 +230,7 @@ def encode_messages(batch: Batch, now_us: int, with_topic: bool = False) -> list
     metas, headers, ttls = found.get("amqp"), found.get("headers"), found.get("ttl")
     if metas and set(map(type, metas)) != {bytes}:
         metas = None
-    topic = batch.topic if with_topic else ""
+    topic = public_topic(batch.topic) if with_topic else ""
     if headers is None and ttls is None and not batch.head.ttl_ms:
         return _encode_plain(payloads, metas or [NATIVE] * len(payloads), batch.attempt, topic)
     made: list[bytes] = []
@@ -252,7 +253,7 @@ def encode_start(batch: Batch, now_us: int, with_topic: bool) -> tuple[bytes, in
         meta = meta_of(headers)
     ttl_ms = batch.head.ttl_ms
     left_ms = max(1, ttl_ms - max(0, now_us - batch.time_us) // 1000) if ttl_ms else 0
-    made = _front(meta, batch.attempt, _notes(batch.topic if with_topic else ""), left_ms)
+    made = _front(meta, batch.attempt, _notes(public_topic(batch.topic) if with_topic else ""), left_ms)
     is_announced = type(size) is int and 0 <= size < 1 << 32
     return made, meta[0] if meta[0] in b"vbd" else _DATA, size if is_announced else None
 

@@ -288,7 +288,7 @@ class AmqpOutgoingLink:
             with_topic=self._terms.with_topic,
             window_bytes=self._services.node.stream_window_bytes,
             bytes_max=self._services.message_bytes_max,
-            output_room=self._services.output_room,
+            output_room=self._services.stream_room,
             give_room=self._receiver.give_room,
             on_begin=self._on_stream_begun,
         )

@@ -62,13 +62,14 @@ class OutgoingMessageStream:
 
     def ask(self) -> bool:
         """Ask for more bytes if the connection takes them. Whether it has to wait for that."""
-        total = self._got + self._window
-        if 2 * (total - self._asked) < self._window:
+        ahead = self._asked - self._got
+        if 2 * ahead > self._window:
             return False
-        if self._output_room(self._link) <= 0:
+        room = min(self._window, self._output_room(self._link))
+        if room <= ahead:
             return True
-        self._asked = total
-        self._give_room(self.batch.source, total)
+        self._asked = self._got + room
+        self._give_room(self.batch.source, self._asked)
         return False
 
     def send(self, data: bytes, is_last: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from reknit.config import AmqpSettings
@@ -49,6 +50,14 @@ class LinkServices:
     quotas: ClientQuotas
     intake: ClientIntake
     turns: LinkTurns
+    session_room: Callable[[Handle], int | None]
+    """How many more bytes of a stream the client's session takes; None where that does not matter."""
+
+    def stream_room(self, link: Handle) -> int:
+        """How many more bytes of a stream may be asked for."""
+        room, waiting = self.session_room(link), deliveries.waiting_bytes(link)
+        room = self.settings.output_bytes_max if room is None else min(room, self.settings.output_bytes_max)
+        return room - waiting
 
     def output_room(self, link: Handle) -> int:
         """How many more bytes may wait to be sent on the link's session."""

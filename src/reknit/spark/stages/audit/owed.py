@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
 
+from reknit.ledger import account_pattern
 from reknit.spark.lake.columns import add, replace
-from reknit.topic import Pattern
 
 __all__ = ["ACCOUNT", "KEYS", "SERIES", "accounts", "owed_ranges", "published_ranges", "subscribed_topics"]
 
@@ -126,7 +126,11 @@ def _matched_by_driver(topics: DataFrame, opened: DataFrame) -> DataFrame:
         by_node.setdefault(row["node"], set()).add(row["topic"])
     rows: list[dict[str, str]] = []
     for row in opened.collect():
-        matched = [topic for topic in by_node.get(row["node"], ()) if _matches(row["pattern"], topic)]
+        matched = [
+            topic
+            for topic in by_node.get(row["node"], ())
+            if _matches(row["subscriber"], row["pattern"], topic)
+        ]
         rows += [
             {"node": row["node"], "subscriber": row["subscriber"], "topic": topic}
             for topic in sorted(matched)
@@ -139,8 +143,8 @@ def _matched_by_workers(topics: DataFrame, opened: DataFrame) -> DataFrame:
     """As `_matched_by_driver`, without running anything yet."""
     every = topics.join(F.broadcast(opened.select(*ACCOUNT, "pattern")), "node")
     matches = F.udf(_matches, BooleanType(), useArrow=False)
-    return every.where(matches("pattern", "topic")).select(*ACCOUNT, "topic")
+    return every.where(matches("subscriber", "pattern", "topic")).select(*ACCOUNT, "topic")
 
 
-def _matches(pattern: str | None, topic: str) -> bool:
-    return pattern is None or Pattern(pattern).matches(topic)
+def _matches(subscriber: str, pattern: str | None, topic: str) -> bool:
+    return pattern is None or account_pattern(subscriber, pattern).matches(topic)

@@ -13,6 +13,10 @@ from reknit.spark.stages.audit.owed import ACCOUNT, KEYS
 __all__ = ["latency", "ledger", "problems", "windows"]
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
+NEVER_CAPTURED: Final = (
+    "ended, but its event was never captured: it was not published, or its journal is damaged there "
+    "(reknit journal verify)"
+)
 
 
 def ledger(parts: DataFrame) -> DataFrame:
@@ -107,7 +111,7 @@ def _is_wrong() -> Column:
 def _problem() -> Column:
     is_loss = F.col("piece.is_loss")
     return (
-        F.when(F.col("piece").isNull(), "ended but was never published")
+        F.when(F.col("piece").isNull(), NEVER_CAPTURED)
         .when(is_loss & F.col("outcome").isNotNull(), "ended, and is missing from every journal")
         .when(is_loss, "is missing from every journal")
         .otherwise("has no outcome, though the node reports that nothing this old is owed")

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from reknit.dead_letter import DeadLetterContent
+from reknit.ledger import account_pattern
+from reknit.private_topics import public_topic
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import REDRIVEN, Seen, Sent
 from reknit.testing.fabric.replacements import is_forgotten
 from reknit.testing.fabric.rules import protects_owed
-from reknit.topic import Pattern
 
 
 def is_dead_letter(scene: Scene, seen: Seen, sent: Sent) -> bool:
@@ -82,7 +83,7 @@ def redriven_once(scene: Scene) -> Iterator[str]:
 
 
 def _kind(letter: DeadLetterContent) -> tuple[str, str, str, int]:
-    return letter.topic, letter.original or letter.id, letter.subscriber, letter.redriven + 1
+    return public_topic(letter.topic), letter.original or letter.id, letter.subscriber, letter.redriven + 1
 
 
 def redriven_events_arrive(scene: Scene) -> Iterator[str]:
@@ -95,7 +96,7 @@ def redriven_events_arrive(scene: Scene) -> Iterator[str]:
                     seen.is_durable
                     and seen.node not in scene.outposts
                     and not is_forgotten(scene.replaced, seen)
-                    and Pattern(seen.pattern).matches(topic)
+                    and account_pattern(seen.name, seen.pattern).matches(topic)
                 ):
                     account = scene.fabric.nodes[seen.node].node.journal.ledger.accounts.get(seen.name)
                     ended = account.ended((topic, source)) if account is not None else None

@@ -294,6 +294,7 @@ def shared_work(rng: Random) -> dict[str, Any]:
         "program_crash_rate": rng.choice((0.0, 0.5, 1.0)),
         "program_down_s_max": 0.5,
         "pause_rate": rng.choice((0.0, 0.0, 0.4)),
+        "queue_order": rng.choice(("", "", "source", "key")),
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Literal
 
+from reknit.queue_order import QueueOrder
 from reknit.testing.fabric.plans.draws import PlanDraw
 from reknit.testing.fabric.plans.families import family_fields
 from reknit.testing.fabric.plans.sizes import small_fields
@@ -131,6 +132,8 @@ class FabricPlan:
     """The weight of events that a durable subscriber never settles, until its lease ends."""
     queue_members: int = 0
     """Programs that share one queue."""
+    queue_order: QueueOrder = ""
+    """What these say that their queue keeps in order."""
     ttl_ms: int = 0
     """Of events on `car/*`."""
     queue_events_max: int = 0

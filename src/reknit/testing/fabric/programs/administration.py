@@ -87,9 +87,10 @@ class OperatingProgram(Program):
 
     async def _redrive(self, node: FabricNode) -> None:
         wanted = DeadLetterFilter(topic=self.rng.choice(PATTERNS))
-        clears_ttl = self.rng.random() < 0.5
+        is_narrow = self.rng.random() < 0.5
+        options = {"clears_ttl": is_narrow, "to_subscriber": is_narrow}
         async with self._at(node) as session:
-            await self._handle(node, dead_letters.redrive(session, wanted, clears_ttl=clears_ttl))
+            await self._handle(node, dead_letters.redrive(session, wanted, **options))
 
     async def _drop(self, node: FabricNode) -> None:
         wanted = DeadLetterFilter(topic=self.rng.choice(PATTERNS))

@@ -30,6 +30,13 @@ CLIENT: Final = Config(
 )
 
 
+def is_expected(error: Exception) -> bool:
+    """Whether a program may fail like that. A task group wraps what its tasks raise."""
+    if isinstance(error, ExceptionGroup):
+        return all(is_expected(one) for one in error.exceptions)
+    return isinstance(error, EXPECTED)
+
+
 def is_peaceful(plan: FabricPlan) -> bool:
     """Whether no fault can interrupt what a program does."""
     rates = (plan.reset_rate, plan.cut_rate, plan.slow_rate, plan.crash_rate, plan.freeze_rate)
@@ -131,9 +138,10 @@ class Program:
             try:
                 await self.live()
                 return
-            except EXPECTED:
-                await asyncio.sleep(AGAIN_S)
             except Exception as error:
+                if is_expected(error):
+                    await asyncio.sleep(AGAIN_S)
+                    continue
                 text = (
                     "".join(traceback.format_exception(error)) if not isinstance(error, ReknitError) else ""
                 )

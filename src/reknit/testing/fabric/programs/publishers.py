@@ -47,7 +47,8 @@ class PublishingProgram(Program):
             for _ in range(self.rng.randint(1, plan.burst_max))
         ]
         self._open |= {sent.payload: sent for sent in burst}
-        if plan.order == "key" and self.topic.startswith("plant/"):
+        has_keys = plan.queue_order == "key" or (plan.order == "key" and self.topic.startswith("plant/"))
+        if has_keys:
             keys = [key_of(sent.payload) for sent in burst]
             stored = publisher.publish_many([sent.payload for sent in burst], keys)
             waiting.create_task(self._stored(publisher, stored, burst))

@@ -26,7 +26,11 @@ class QueueMember(SettlingProgram):
         async with (
             self.session() as session,
             session.subscribe(
-                self.seen.pattern, queue=QUEUE, auto_accept=False, on_lost=self.on_lost
+                self.seen.pattern,
+                queue=QUEUE,
+                order=self.scene.plan.queue_order,
+                auto_accept=False,
+                on_lost=self.on_lost,
             ) as events,
         ):
             self.is_open = True

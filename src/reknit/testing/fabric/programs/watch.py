@@ -73,8 +73,11 @@ class DeliveryWatch:
             self._back[lane] = _id(event)
 
     def _lane(self, event: Any) -> Lane | None:
-        order = self._scene.plan.order
-        if order == "none" or not event.topic.startswith("plant/"):
+        plan = self._scene.plan
+        order: str = plan.order if event.topic.startswith("plant/") else "none"
+        if self._is_member and plan.queue_order:
+            order = plan.queue_order
+        if order == "none":
             return None
         has_key = order == "key" and "key" in event.batch.columns()
         return event.topic, key_of(bytes(event.payload)) if has_key else event.source

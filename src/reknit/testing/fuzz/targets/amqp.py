@@ -19,7 +19,16 @@ PARTS_MAX: Final = 20
 GREETING: Final = 5
 """Headers, SASL, open and begin."""
 HEADER_BYTES: Final = 8
+ADDRESSES: Final = (
+    "amqps://host:5671/evil/x", "amqp://[::1", "amqp://host:99999/evil/x", "queue://evil/x", "topic://evil/**",
+    "queue://", "queue://%zz%ff", "//evil//x", "/evil/x?a=b#c", "amqp:///", "x" * 1_100, "queue://queue://evil",
+)  # fmt: skip
 VALUES: Final = (
+    *(encode(one) for one in ADDRESSES),
+    *(
+        encode({one: True})
+        for one in ("apache.org:selector-filter:string", "x-opt-key", "jms.message.group.id")
+    ),
     *(
         encode(one)
         for one in (None, True, False, 0, 1, -1, 1 << 40, 1.5, "", "evil/x", "evil/**", "é", b"", b"x" * 20)

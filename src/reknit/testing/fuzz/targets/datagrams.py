@@ -128,7 +128,7 @@ class DatagramTarget(LocalTarget):
         parts = [rng.choice(known) for _ in range(rng.randint(1, 8))]
         parts = mutate_order(rng, parts, known, mutate_datagram)
         if not is_forged:
-            parts = [_from_stranger(rng, part) for part in parts]
+            parts = [from_stranger(rng, part) for part in parts]
         return ((Step(FORGED),) if is_forged else ()) + tuple(Step(SAY, part) for part in parts if part)
 
     def problem(self, steps: tuple[Step, ...]) -> str:
@@ -239,7 +239,7 @@ def _strange_event(groups: list[Group], got: list[list[tuple[bytes, int, bytes]]
 # -- mutations
 
 
-def _from_stranger(rng: Random, datagram: bytes) -> bytes:
+def from_stranger(rng: Random, datagram: bytes) -> bytes:
     """The same datagram from someone who is no member."""
     if len(datagram) < ENVELOPE.size:
         return datagram

@@ -86,7 +86,7 @@ class HttpTarget(PortTarget):
 
     def make(self, rng: Random) -> tuple[Step, ...]:
         parts = [self._request(rng) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
-        parts = mutate_order(rng, parts, self.requests, _mutate_request) if rng.random() < 0.8 else parts
+        parts = mutate_order(rng, parts, self.requests, mutate_request) if rng.random() < 0.8 else parts
         if b"websocket" in b"".join(parts).lower() or rng.random() < 0.05:
             parts += [_frame(rng) for _ in range(rng.randint(1, 4))]
         return conversation(rng, [(part, True) for part in parts])
@@ -144,7 +144,7 @@ def _cloudevents(rng: Random) -> bytes:
     return head % (kind, len(body)) + body
 
 
-def _mutate_request(rng: Random, request: bytes) -> bytes:
+def mutate_request(rng: Random, request: bytes) -> bytes:
     """Another method, header, length or coding, or other bytes."""
     head, gap, body = request.partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from reknit.testing.fuzz.inputs import ABORT, END, HEAR, SAY, FuzzInput, Step
 from reknit.testing.fuzz.mutations import cut
+from reknit.testing.fuzz.node import FuzzedNode
+from reknit.testing.fuzz.peers import Conversations, Peers
 
 
 class Target(ABC):
@@ -28,7 +30,15 @@ class PortTarget(Target):
     """Its inputs are conversations with a real node that runs as a process of its own."""
 
     port: ClassVar[str]
-    """Which port of the node: tcp, http, amqp or metrics."""
+    """Which port of the node: tcp, http, amqp, metrics or zenoh."""
+
+    def peers(self, node: FuzzedNode) -> Conversations:
+        """Those who take the steps of its inputs."""
+        return Peers(node.ports[self.port])
+
+    async def check(self, node: FuzzedNode) -> str:
+        """What is wrong with the node's port after many inputs, where the canary does not see it."""
+        return ""
 
 
 class LocalTarget(Target):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from reknit.batch import Batch
 from reknit.batch_layout import COLUMNS_LEN, HEADER, HEADER_BYTES, HEADER_FIELDS, TOPIC_LEN
 from reknit.decoding import UNREADABLE
 from reknit.errors import MalformedFrame
@@ -24,11 +25,14 @@ from reknit.frame import (
     verify,
     wrap,
 )
+from reknit.queue_order import QueueOrder
 from reknit.testing.fabric.programs.attacks import mutate_bytes, tcp_messages
 from reknit.testing.fuzz.capture import tcp_conversations
 from reknit.testing.fuzz.inputs import Step
 from reknit.testing.fuzz.mutations import mutate_order, mutate_value
 from reknit.testing.fuzz.targets.target import PortTarget, conversation
+from reknit.wire.codec import encode
+from reknit.wire.messages import VERSION, DispositionRow, Hello, Settle, Start, Subscribe, Unsubscribe
 
 PARTS_MAX: Final = 24
 """How much of a long conversation an input has, after its greeting."""
@@ -38,6 +42,7 @@ POOL: Final = 500
 LENGTH: Final = [field for field, _ in HEADER_FIELDS].index("length")
 _COLUMNS: Final = {"ttl": [5], "time": [1], "id": ["x"], "key": ["k"], "headers": [{"a": "b"}], "size": [9]}
 HELLO: Final = (KIND_MESSAGE, 1)
+KEPT: Final[tuple[QueueOrder, ...]] = ("key", "key", "source", "")
 NOWHERE: Final = "tcp://127.0.0.1:1"
 
 Part = tuple[bytes, bool]
@@ -84,13 +89,34 @@ class TcpTarget(PortTarget):
 
     def _some(self, rng: Random) -> tuple[list[Part], list[Part]]:
         """The greeting of a conversation, and a part of what follows."""
-        if rng.random() < 0.1:
-            made = [(frame, True) for frame in tcp_messages(rng)]
+        if rng.random() < 0.15:
+            made = [(frame, True) for frame in rng.choice((tcp_messages, queue_messages))(rng)]
             return made[:1], made[1:]
         whole = rng.choice(self.conversations)
         start = rng.choice((1, 1, rng.randrange(1, max(2, len(whole)))))
         stop = start + rng.randint(1, PARTS_MAX)
         return whole[:1], whole[start:stop]
+
+
+def queue_messages(rng: Random) -> list[bytes]:
+    """Members of a queue that keeps the order of keys, and events with keys for them."""
+    source, process = rng.randbytes(SOURCE_BYTES), rng.randbytes(SOURCE_BYTES)
+    keys = [rng.choice(("a", "b", "", None)) for _ in range(rng.randint(1, 6))]
+    batch = Batch.build(source, "evil/q", 1, [b"x"] * len(keys), 1, columns={"key": keys})
+    queue = f"evil-{rng.randrange(3)}"
+    order: QueueOrder = rng.choice(KEPT)
+    said = [encode(Hello(VERSION, "evil"))]
+    for sub in range(rng.randint(1, 3)):
+        member = Subscribe(sub, "evil/**", "", Start(), 1 << 20, queue=queue, process=process, order=order)
+        said.append(encode(member))
+    said.insert(rng.randint(1, len(said)), bytes(batch.data))
+    for _ in range(rng.randrange(4)):
+        start = rng.randint(1, len(keys))
+        row = DispositionRow("evil/q", source, start, rng.randint(start, len(keys) + 1), rng.randrange(1, 7))
+        said.append(encode(Settle(rng.randrange(3), rng.randrange(1, 4), [row])))
+    if rng.random() < 0.3:
+        said.append(encode(Unsubscribe(rng.randrange(3), rng.random() < 0.5)))
+    return said
 
 
 def _body(frame: bytes) -> Any:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tests.protocol.multicast.simulation import Node, Simulation
+from reknit.testing.group.member import SimMember
+from reknit.testing.group.plan import GroupPlan
 
 
-def check_all(run: Simulation) -> None:
+class GroupRun(Protocol):
+    """A run that has ended, or pauses."""
+
+    plan: GroupPlan
+    nodes: list[SimMember]
+    by_id: dict[bytes, SimMember]
+
+    def survivors(self) -> list[SimMember]:
+        """The members that are there."""
+
+
+def check_all(run: GroupRun) -> None:
     """Check all invariants at the end of a run. Raises AssertionError."""
     there = run.survivors()
     assert there, "nobody is left"
@@ -18,6 +29,9 @@ def check_all(run: Simulation) -> None:
     assert len(set(views.values())) == 1, f"survivors see different views: {views}"
     ids = set(there[0].machine.view.ids) if there[0].machine.view is not None else set()
     assert ids == {n.id for n in there}, "the view is not the survivors"
+    for node in run.nodes:
+        is_evicted = node.why_left and not node.is_leaving and run.plan.slow_member != "evict"
+        assert not is_evicted, f"{node.name} was put out: {node.why_left}"
     for node in there:
         _check_rest(run, node)
         for source, items in node.got.items():
@@ -31,11 +45,29 @@ def check_all(run: Simulation) -> None:
             _check_same(run, one, other, sender)
 
 
-def _check_rest(run: Simulation, node: Node) -> None:
+def is_at_rest(run: GroupRun) -> bool:
+    """Whether nobody waits for anything, and all survivors agree on who is there."""
+    there = run.survivors()
+    ids = {one.id for one in there}
+    return all(_is_member_at_rest(one, ids) for one in there)
+
+
+def _is_member_at_rest(one: SimMember, ids: set[bytes]) -> bool:
+    machine = one.machine
+    if machine.view is None or set(machine.view.ids) != ids or one.open_tickets:
+        return False
+    receivers = machine.multicast.receivers.values()
+    return machine.multicast.sender.is_settled and all(
+        receiver.departure is None and receiver.window.acked == receiver.window.high for receiver in receivers
+    )
+
+
+def _check_rest(run: GroupRun, node: SimMember) -> None:
     """No member waits for anything."""
     assert not node.open_tickets, f"{node.name} has senders that wait for ever"
     assert node.machine.multicast.sender.is_settled, f"{node.name} waits for acks for ever"
     for receiver in node.machine.multicast.receivers.values():
+        assert receiver.source in run.by_id, f"{node.name} takes events of a stranger"
         name = run.by_id[receiver.source].name
         assert receiver.departure is None, f"{node.name} has not done with {name}"
         window = receiver.window
@@ -43,7 +75,7 @@ def _check_rest(run: Simulation, node: Node) -> None:
 
 
 def _check_sequence(
-    run: Simulation, node: Node, source: Node, items: list[tuple[int, list[bytes] | None, int]]
+    run: GroupRun, node: SimMember, source: SimMember, items: list[tuple[int, list[bytes] | None, int]]
 ) -> None:
     """Every event is delivered once, in order, as it was sent; a missing one is reported as lost in its place."""
     following = items[0][0]
@@ -55,7 +87,7 @@ def _check_sequence(
             assert payloads == sent, f"{node.name} got other payloads of {source.name} at {first}"
 
 
-def _check_lost(run: Simulation, node: Node, source: Node) -> None:
+def _check_lost(run: GroupRun, node: SimMember, source: SimMember) -> None:
     """Nothing is lost of a sender that lives and was never apart, except events that it dead-lettered itself."""
     is_together = node.has_had_always(source.id) and source.has_had_always(node.id)
     if source.is_alive and is_together:
@@ -63,7 +95,7 @@ def _check_lost(run: Simulation, node: Node, source: Node) -> None:
         assert not lost, f"{node.name} lost {lost.ranges()} of {source.name}, which is there"
 
 
-def _check_ends(run: Simulation, there: list[Node], source: Node) -> None:
+def _check_ends(run: GroupRun, there: list[SimMember], source: SimMember) -> None:
     """All members that received a sender know the same last event, delivered or lost, whatever partitions there were."""
     ends = {n.name: _end(run, n, source) for n in there if _end(run, n, source) is not None}
     assert len(set(ends.values())) <= 1, f"of {source.name} the survivors have {ends}"
@@ -71,7 +103,7 @@ def _check_ends(run: Simulation, there: list[Node], source: Node) -> None:
         assert set(ends.values()) == {len(source.sent)}, f"of {source.name} {ends}, not {len(source.sent)}"
 
 
-def _check_same(run: Simulation, one: Node, other: Node, source: Node) -> None:
+def _check_same(run: GroupRun, one: SimMember, other: SimMember, source: SimMember) -> None:
     """Members with the same views, or never apart, deliver the same, from the join of the later one on."""
     if not _is_same_history(one, other) and not _were_always_together(one, other, source):
         return
@@ -90,7 +122,7 @@ def _check_same(run: Simulation, one: Node, other: Node, source: Node) -> None:
     )
 
 
-def _were_apart(one: Node, other: Node) -> bool:
+def _were_apart(one: SimMember, other: SimMember) -> bool:
     """Whether one of the two was removed by the other and admitted again.
 
     A sender fixes where one starts that it lets in, and what it sent meanwhile is reported as lost.
@@ -98,7 +130,7 @@ def _were_apart(one: Node, other: Node) -> bool:
     return one.has_had_back(other.id) or other.has_had_back(one.id)
 
 
-def _were_always_together(one: Node, other: Node, source: Node) -> bool:
+def _were_always_together(one: SimMember, other: SimMember, source: SimMember) -> bool:
     """Whether no member removed another that was there, though one may have missed some views."""
     pairs = ((one, other), (other, one), (source, one), (source, other))
     if not source.views or not all(node.has_had_always(member.id) for node, member in pairs):
@@ -108,7 +140,7 @@ def _were_always_together(one: Node, other: Node, source: Node) -> bool:
     return all(source.id in view for view in views)
 
 
-def _end(run: Simulation, node: Node, source: Node) -> int | None:
+def _end(run: GroupRun, node: SimMember, source: SimMember) -> int | None:
     """The last event that a survivor has of a source that gave it a start."""
     multicast = node.machine.multicast
     if source is node:
@@ -117,7 +149,7 @@ def _end(run: Simulation, node: Node, source: Node) -> int | None:
     return receiver.window.delivered if receiver is not None else multicast.departed(source.id)
 
 
-def _is_same_history(one: Node, other: Node) -> bool:
+def _is_same_history(one: SimMember, other: SimMember) -> bool:
     """True if one of them has seen all views of the other, or all since it joined."""
     keys, others = ([view.key for view in node.views] for node in (one, other))
     short, long = sorted((keys, others), key=len)
