@@ -210,12 +210,13 @@ def test_an_event_is_published(node: Web) -> None:
 def test_figures_come_when_they_change(node: Web) -> None:
     asked = quote("topics?topic=fresh/**")
     with node.stream(f"/api/v1/live?ask={asked}&ask=nonsense") as page:
-        text = page.until(b'"number":1')
+        text = page.until(b'"topic":"live/1"')
         assert b"event: opened" in text
-        assert b'"body":{"count":0,"rows":[]}' in text
-        assert b'"problem":{"status":404' in text
+        assert b'"topic":"live/0"' in text
+        assert rb'"payload":"{\"count\":0,\"rows\":[]}"' in text
+        page.until(rb"{\"problem\":{\"status\":404")
         order(node, "publish", topic="fresh/a", text="1")
-        page.until(b'"topic":"fresh/a"')
+        page.until(rb"\"topic\":\"fresh/a\"")
     with node.stream(f"/api/v1/live?ask={asked}&from=now") as page:
         page.until(b'"state":"recovered"')
     assert node.request("/api/v1/live", "GET", b"").code == 400

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -96,10 +96,15 @@ class _Page:
         if self._last.get(asked) == body or self._connection.is_closing:
             return
         self._last[asked] = body
-        self._seq += 1
-        head: dict[str, Any] = {"source": self._source, "seq": self._seq, "number": number}
-        data = msgspec.json.encode(head)[:-1] + b',"body":' + body + b"}"
-        self._write(b"id: now\ndata: %b\n\n" % data)
+        self._seq += 1  # one source on several topics: its numbers grow on each
+        event = {
+            "topic": f"live/{number}",
+            "source": self._source,
+            "seq": self._seq,
+            "time_us": environment.time_us(),
+            "payload": body.decode(),
+        }
+        self._write(b"id: now\ndata: %b\n\n" % msgspec.json.encode(event))
 
     def _write(self, data: bytes) -> None:
         self._said_at = self._now()

@@ -336,7 +336,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
     def describe(self, now: float) -> dict[str, Any]:
         """Who the client is, since when, and what it holds."""
         group = self._group
-        tunnel = None if group is None else self._services.tunnels.tunnel(self)
+        tunnel = None if group is None else self.services.tunnels.tunnel(self)
         holds = "" if group is None else ", ".join(one.text for one in group.scope.patterns())
         return {
             "name": "",

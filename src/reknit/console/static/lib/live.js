@@ -22,7 +22,9 @@ export function useLive(asked) {
     const url = `/api/v1/live?${paths.map((path) => `ask=${encodeURIComponent(path)}`).join("&")}`;
     let open = null;
     let timer = null;
-    const take = ({ number, body }) => {
+    const take = ({ topic, payload }) => {
+      const number = Number(topic.split("/")[1]);
+      const body = JSON.parse(payload);
       heardAt.value = Date.now();
       setFound((old) =>
         body.problem
