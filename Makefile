@@ -10,6 +10,8 @@ AMQP_LOG := $(VENV)/amqp.log
 # What a program that uses reknit gets, and what builds its list of parts.
 RUNTIME_LOCK := requirements/runtime.txt
 BUILD_LOCK := requirements/build.txt
+# What builds the site of the documentation.
+SITE_LOCK := requirements/site.txt
 RUNTIME_EXTRAS := spark pipelines zenoh http crypto jwt uprotocol
 EXTRAS := dev spark pipelines zenoh http crypto jwt bench
 # What is imported is compiled once, not at every start (tests start hundreds of processes), and the rest not at all.
@@ -18,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 2, 8))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim sim-coverage mutants fuzz chaos soak overload attack dist lock docs screenshots clean
+.PHONY: help setup demo test check bench sim sim-coverage mutants fuzz chaos soak overload attack dist lock docs site screenshots clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +91,11 @@ attack: setup ## Try every door of a node with every credential, and the ways ar
 docs: setup ## Write the reference pages that come from code
 	@$(BIN)/python scripts/reference.py
 
+site: ## Build the documentation with search into site/, or show it at http://127.0.0.1:8000/ with SERVE=1
+	@test -x $(VENV)/site/bin/mkdocs || { $(PYTHON) -m venv $(VENV)/site && \
+	  $(VENV)/site/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement $(SITE_LOCK); }
+	@$(VENV)/site/bin/mkdocs $(if $(SERVE),serve,build --quiet --clean)
+
 screenshots: setup ## Take the pictures of the console in docs/images/
 	@$(BIN)/python scripts/screenshots.py
 
@@ -115,6 +122,9 @@ lock: ## Resolve the dependencies anew into requirements/
 	@echo 'cyclonedx-bom>=7' | $(VENV)/uv/bin/uv pip compile --quiet --upgrade --no-config --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	  --output-file $(BUILD_LOCK) -
+	@echo 'mkdocs-material>=9.6' | $(VENV)/uv/bin/uv pip compile --quiet --upgrade --no-config --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	  --output-file $(SITE_LOCK) -
 	@echo "$(LOCK) and $(AMQP_LOCK): $$(cat $(LOCK) $(AMQP_LOCK) | grep -c '^[a-z].*==') pins"
 
 clean: ## Remove the environment and everything that was built

@@ -6,14 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from reknit.cli.options import AsJson, NodeUrl
-from reknit.cli.output import FAILED, log_to_stderr, print_json
+from reknit.cli.options import AsJson, NodeUrl, complete_topics
+from reknit.cli.output import FAILED, NOT_ASKED, fail, log_to_stderr, print_json
 
 COLUMNS = ("published", "accepted", "dead_lettered", "lost", "in_flight")
 
 
 def ledger(
-    topic: Annotated[str, typer.Option("--topic", metavar="PATTERN", help="Only topics that match.")] = "",
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--topic", metavar="PATTERN", help="Only topics that match.", autocompletion=complete_topics
+        ),
+    ] = "",
     unbalanced: Annotated[bool, typer.Option("--unbalanced", help="Only rows that do not balance.")] = False,
     limit: Annotated[
         int, typer.Option("--limit", min=0, help="Rows to show, those with the most in flight first; 0: all.")
@@ -24,13 +29,17 @@ def ledger(
     """Show the outcome of every event, and whether the ledger balances.
 
     It balances if published = accepted + dead-lettered + lost + in flight, for every durable subscriber and topic. The
-    exit code is 1 if it does not. With more rows than the limit, those with the most in flight are shown, and a line
-    for each subscriber with the sums over all its topics.
+    exit code is 1 if it does not, and 2 if the node could not be asked. With more rows than the limit, those with the
+    most in flight are shown, and a line for each subscriber with the sums over all its topics.
     """
     from reknit.cli.running import asked_ledger, run
+    from reknit.errors import ReknitError
 
     log_to_stderr()
-    rows: list[dict[str, Any]] = run(asked_ledger(node, topic, unbalanced))
+    try:
+        rows: list[dict[str, Any]] = run(asked_ledger(node, topic, unbalanced))
+    except (ReknitError, OSError) as error:
+        fail(error, NOT_ASKED)
     if json:
         print_json(rows)
     else:
@@ -68,14 +77,12 @@ def sums(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def print_ledger(rows: list[dict[str, Any]], limit: int = 0, unbalanced: bool = False) -> None:
     """Print the ledger as a table, with the problems that were found."""
-    from rich.console import Console
+    from reknit.cli.tables import cell, console, table
 
-    from reknit.cli.tables import cell, table
-
-    console = Console(highlight=False)
+    screen = console()
     if not rows:
         nothing = "no durable subscriber has been owed an event yet; try: reknit sub '**' --name audit"
-        console.print("every row balances" if unbalanced else nothing)
+        screen.print("every row balances" if unbalanced else nothing)
         return
     shown = select(rows, limit)
     made = table(("subscriber", "topic"), ("published", "accepted", "dead", "lost", "in flight"), ("",))
@@ -83,13 +90,13 @@ def print_ledger(rows: list[dict[str, Any]], limit: int = 0, unbalanced: bool = 
         verdict = "[green]ok[/]" if row["balanced"] else "[red]WRONG[/]"
         counts = (f"{row[column]:,}" for column in COLUMNS)
         made.add_row(cell(row["subscriber"]), cell(row["topic"]), *counts, verdict)
-    console.print(made)
+    screen.print(made)
     if len(shown) < len(rows):
-        console.print(f"[dim]{len(shown):,} of {len(rows):,} rows; --limit 0 shows all, --json prints all[/]")
+        screen.print(f"[dim]{len(shown):,} of {len(rows):,} rows; --limit 0 shows all, --json prints all[/]")
     for row in shown:
         for problem in row["problems"]:
-            console.print(f"[red]{cell(row['subscriber'])} on {cell(row['topic'])}: {cell(problem)}[/]")
+            screen.print(f"[red]{cell(row['subscriber'])} on {cell(row['topic'])}: {cell(problem)}[/]")
     if all(row["balanced"] for row in rows):
-        console.print("[dim]balanced: published = accepted + dead-lettered + lost + in flight[/]")
+        screen.print("[dim]balanced: published = accepted + dead-lettered + lost + in flight[/]")
     else:
-        console.print("[red]the ledger does not balance[/]")
+        screen.print("[red]the ledger does not balance[/]")

@@ -14,19 +14,23 @@ To = Annotated[str, typer.Argument(metavar="URL[=COST]", help="The other node, a
 
 
 @app.command()
-def add(to: To, node: NodeUrl = "") -> None:
+def add(to: To, json: AsJson = False, node: NodeUrl = "") -> None:
     """Link a running node to another one. The link is restored after a restart."""
     from reknit.cli.running import asked, node_url, run
 
-    run(asked(node, "link_add", to=node_url(to)))
+    rows = run(asked(node, "link_add", to=node_url(to)))
+    if json:
+        print_json(rows)
 
 
 @app.command()
-def remove(to: To, node: NodeUrl = "") -> None:
+def remove(to: To, json: AsJson = False, node: NodeUrl = "") -> None:
     """Remove a link that the node opened."""
     from reknit.cli.running import asked, node_url, run
 
-    run(asked(node, "link_remove", to=node_url(to)))
+    rows = run(asked(node, "link_remove", to=node_url(to)))
+    if json:
+        print_json(rows)
 
 
 @app.command("list")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from reknit.cli import (
     audit,
     backup,
     config,
+    doctor,
     journal,
     ledger,
     link,
@@ -95,6 +97,7 @@ app.command("request")(rpc.request)
 app.command("serve")(rpc.serve)
 app.command("status")(status.status)
 app.command("ledger")(ledger.ledger)
+app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("queues")(queues.queues)
 app.command("trail")(trail.trail)
@@ -116,4 +119,7 @@ app.add_typer(token.app, name="token")
 
 def main() -> None:
     """Run the command line; the console script calls this."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that knows only ASCII gets escapes, not an error
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()

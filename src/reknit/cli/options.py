@@ -44,8 +44,56 @@ ConfigFile = Annotated[
 ]
 SetSettings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="A setting; may be repeated.",
+        autocompletion=lambda incomplete: complete_settings(incomplete),
+    ),
 ]
+
+
+# -- completion
+
+
+def complete_settings(incomplete: str) -> list[str]:
+    """The settings that begin so, as `--set` takes them."""
+    from reknit.config import KNOWN
+
+    return [f"{name}=" for name in sorted(KNOWN) if name.startswith(incomplete)]
+
+
+def complete_topics(incomplete: str) -> list[str]:
+    """The topics of the node that begin so; none if it does not answer."""
+    return _names(incomplete, "topics", "topic")
+
+
+def complete_subscribers(incomplete: str) -> list[str]:
+    """The durable subscribers of the node that begin so; none if it does not answer."""
+    return _names(incomplete, "status", "name")
+
+
+def _names(incomplete: str, what: str, field: str) -> list[str]:
+    """Names from the node of $REKNIT_NODE or the configuration, for a shell that waits for them."""
+    import asyncio
+    import os
+
+    from reknit.cli.running import node_url
+    from reknit.client.session import connect
+    from reknit.config import load
+
+    async def asked() -> list[dict[str, Any]]:
+        url = node_url(os.environ.get("REKNIT_NODE", ""))
+        async with connect(url, config=load(), wait_s=0.3) as session:
+            body = await session.ask(what)
+        rows: list[dict[str, Any]] = body["subscribers"] if what == "status" else body
+        return rows
+
+    try:
+        names = {str(row[field]) for row in asyncio.run(asked())}
+    except Exception:  # a shell shows nothing rather than an error
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
 
 
 # -- groups of options

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import typer
 
 FAILED = 1
+NOT_ASKED = 2
+"""The exit code of a command whose 1 means something else, if it could not ask."""
 INTERRUPTED = 130
 
 
@@ -17,10 +20,10 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def fail(text: object) -> NoReturn:
-    """Print one line that says what is wrong, and exit with code 1."""
+def fail(text: object, code: int = FAILED) -> NoReturn:
+    """Print one line that says what is wrong, and exit with code 1, or another one."""
     typer.secho(f"error: {text}", err=True, fg=typer.colors.RED)
-    raise typer.Exit(FAILED)
+    raise typer.Exit(code)
 
 
 def print_json(value: Any, indent: int = 2) -> None:
@@ -31,11 +34,11 @@ def print_json(value: Any, indent: int = 2) -> None:
     typer.echo(text.decode())
 
 
-def log_to_stderr(level: str = "warning", with_time: bool = False) -> None:
+def log_to_stderr(level: str = "warning", with_time: bool = False, as_json: bool = False) -> None:
     """Write the log to stderr, one line per entry."""
     text = "%(asctime)s %(levelname)s %(message)s" if with_time else "%(levelname)s: %(message)s"
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lower(text, datefmt="%H:%M:%S"))
+    handler.setFormatter(_Json() if as_json else _Lower(text, datefmt="%Y-%m-%d %H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
@@ -45,6 +48,24 @@ class _Lower(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.levelname = record.levelname.lower()
         return plain(super().formatMessage(record))
+
+
+class _Json(logging.Formatter):
+    """One JSON object a line: `time` (UTC), `level`, `logger`, `message`, and `error` with a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        import msgspec
+
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        entry = {
+            "time": time,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry).decode()
 
 
 def counted(count: int, noun: str) -> str:

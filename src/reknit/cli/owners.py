@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reknit.cli.options import AsJson, NodeUrl
+from reknit.cli.options import AsJson, NodeUrl, complete_subscribers
 from reknit.cli.output import fail, log_to_stderr, plain, print_json
 
 app = typer.Typer(help="Show and change who owns sources and durable subscribers.", no_args_is_help=True)
@@ -24,16 +24,14 @@ def list_(json: AsJson = False, node: NodeUrl = "") -> None:
     elif not rows["sources"] and not rows["subscribers"]:
         typer.echo("nothing has an owner: a node records owners where there are rules (security.allow)")
     else:
-        from rich.console import Console
-
-        from reknit.cli.tables import cell, table
+        from reknit.cli.tables import cell, console, table
 
         made = table(("owner", "owns", "topics"), ())
         for row in rows["subscribers"]:
             made.add_row(*map(cell, (row["owner"], f"subscriber {row['subscriber']}", row["pattern"])))
         for row in rows["sources"]:
             made.add_row(*map(cell, (row["owner"], f"source {row['source']}", row["topic"])))
-        Console().print(made)
+        console().print(made)
 
 
 @app.command()
@@ -41,7 +39,13 @@ def give(
     owner: Annotated[str, typer.Argument(metavar="NAME", help="The new owner; '' for nobody.")],
     source: Annotated[str, typer.Option("--source", metavar="HEX", help="The source to give.")] = "",
     subscriber: Annotated[
-        str, typer.Option("--subscriber", metavar="SUBSCRIBER", help="The durable subscriber to give.")
+        str,
+        typer.Option(
+            "--subscriber",
+            metavar="SUBSCRIBER",
+            help="The durable subscriber to give.",
+            autocompletion=complete_subscribers,
+        ),
     ] = "",
     json: AsJson = False,
     node: NodeUrl = "",

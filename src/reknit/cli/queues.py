@@ -68,9 +68,7 @@ def _ended(row: dict[str, Any]) -> int:
 
 def print_queues(rows: list[dict[str, Any]]) -> None:
     """Print queues as a table."""
-    from rich.console import Console
-
-    from reknit.cli.tables import cell, table
+    from reknit.cli.tables import cell, console, table
 
     made = table(("queue", "topics"), NUMBERS)
     for row in rows:
@@ -80,4 +78,4 @@ def print_queues(rows: list[dict[str, Any]]) -> None:
         made.add_row(
             cell(row["queue"]), cell(row["pattern"]), *counts, f"{row['tried']:,}", f"{row['attempts']:,}"
         )
-    Console(highlight=False).print(made)
+    console().print(made)

@@ -16,15 +16,17 @@ PatternOf = Annotated[str, typer.Option("--pattern", help="The topics to copy.")
 
 
 @app.command()
-def add(source: In, target: Out, pattern: PatternOf = "**", node: NodeUrl = "") -> None:
+def add(source: In, target: Out, pattern: PatternOf = "**", json: AsJson = False, node: NodeUrl = "") -> None:
     """Copy events that are published from now on. After an interruption the route resumes where it left off."""
-    _ask("route_add", source, target, pattern, node)
+    _ask("route_add", source, target, pattern, node, json)
 
 
 @app.command()
-def delete(source: In, target: Out, pattern: PatternOf = "**", node: NodeUrl = "") -> None:
+def delete(
+    source: In, target: Out, pattern: PatternOf = "**", json: AsJson = False, node: NodeUrl = ""
+) -> None:
     """Stop copying, and retain nothing for the route."""
-    _ask("route_delete", source, target, pattern, node)
+    _ask("route_delete", source, target, pattern, node, json)
 
 
 @app.command("list")
@@ -40,7 +42,9 @@ def list_(node: NodeUrl = "", json: AsJson = False) -> None:
         print_rows(rows, ("in", "out", "pattern"), ("events", "waiting_bytes"), ("problem",))
 
 
-def _ask(what: str, source: str, target: str, pattern: str, node: str) -> None:
+def _ask(what: str, source: str, target: str, pattern: str, node: str, json: bool) -> None:
     from reknit.cli.running import asked, run
 
     run(asked(node, what, **{"in": source, "out": target, "pattern": pattern}))
+    if json:
+        print_json(run(asked(node, "routes")))

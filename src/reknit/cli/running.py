@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import typer
 
 from reknit.cli.output import INTERRUPTED
-from reknit.client.event_loops import run_until_signal
+from reknit.client.event_loops import Signalled, run_until_signal
 from reknit.client.session import Session, connect
 from reknit.config import load
 
@@ -21,9 +21,11 @@ WAIT_S = 1.0
 
 
 def run(program: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine and return its result. A signal shuts it down cleanly, with exit code 130."""
+    """Run a coroutine and return its result. A signal shuts it down cleanly, with exit code 130, or 143 for SIGTERM."""
     try:
         return run_until_signal(program)
+    except Signalled as error:
+        raise typer.Exit(128 + error.number) from None
     except asyncio.CancelledError:
         raise typer.Exit(INTERRUPTED) from None
 

@@ -32,14 +32,12 @@ def list_(
     elif not rows:
         typer.echo("nothing is scheduled; try: reknit pub --delay 60 TOPIC PAYLOAD")
     else:
-        from rich.console import Console
-
-        from reknit.cli.tables import cell, table
+        from reknit.cli.tables import cell, console, table
 
         made = table(("at", "topic", "id"), ())
         for row in rows:
             made.add_row(*map(cell, (row["at"], row["topic"], row["id"])))
-        Console(highlight=False).print(made)
+        console().print(made)
 
 
 @app.command()

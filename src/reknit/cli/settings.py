@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 
 from reknit.errors import InvalidConfig
@@ -17,6 +18,8 @@ def parsed(pairs: Sequence[str]) -> dict[str, object]:
 
     >>> parsed(["limits.batch_bytes=64 KiB"])
     {'limits.batch_bytes': '64 KiB'}
+    >>> parsed(["security.allow=['ann publish a/**', 'bob admin']"])
+    {'security.allow': ['ann publish a/**', 'bob admin']}
     """
     settings: dict[str, object] = {}
     for pair in pairs:
@@ -26,5 +29,15 @@ def parsed(pairs: Sequence[str]) -> dict[str, object]:
         if name.strip() in SECRETS:
             why = f"is a secret, which others could see in the list of processes: {SECRETS[name.strip()]}"
             raise InvalidConfig(name.strip(), "flag", why)
-        settings[name.strip()] = value.strip()
+        settings[name.strip()] = _value(value.strip())
     return settings
+
+
+def _value(text: str) -> object:
+    """A value as it would stand in the file if it begins as a TOML list or text does, else as it is."""
+    if not text.startswith(("[", '"', "'")):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from reknit.cli.output import plain
+
+UNWRAPPED: Final = 10_000
+"""The width of output that is not on a terminal."""
+
+
+def console() -> Console:
+    """Where tables are printed. What is read by a program is never wrapped, and NO_COLOR means no codes at all."""
+    is_wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(highlight=False, width=UNWRAPPED if is_wide else None, color_system=system)
 
 
 def cell(text: str, chars_max: int = 0) -> str:
@@ -38,4 +50,4 @@ def print_rows(
     made = table(texts, numbers, more)
     for row in rows:
         made.add_row(*(cell(shown(row[name])) for name in texts + numbers + more))
-    Console().print(made)
+    console().print(made)

@@ -95,14 +95,12 @@ def _parsed(event: str) -> tuple[str, int]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-
-    from reknit.cli.tables import cell, table
+    from reknit.cli.tables import cell, console, table
 
     made = table(("time", "node", "path", "outcome"), ("ms",), ("text",))
     for row in rows:
         made.add_row(*map(cell, _cells(row)))
-    Console().print(made)
+    console().print(made)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -121,7 +119,7 @@ async def _search(url: str, wanted: EventSearch) -> list[dict[str, Any]]:
     async with connected(url) as session:
         for event in await find_events(session, wanted, FOUND_MAX):
             source = event.source.hex()
-            fate = await session.ask("fate", topic=event.topic, source=source, seq=event.seq)
+            fate = await session.ask("fate", topic=event.batch.topic, source=source, seq=event.seq)
             found.append({"topic": event.topic, "event": event.id, "subscribers": fate})
     for row in found:
         source, seq = _parsed(row["event"])

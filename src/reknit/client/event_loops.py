@@ -20,19 +20,38 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
+class Signalled(asyncio.CancelledError):
+    """A signal ended a program."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
+
+
 def run_until_signal(program: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine and return its result. Ctrl-C and SIGTERM cancel it, so that it can clean up.
 
-    Then `CancelledError` is raised.
+    Then `Signalled` is raised.
     """
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_stoppable(program))
+    came: list[int] = []
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_stoppable(program, came))
+    except asyncio.CancelledError:
+        if came:
+            raise Signalled(came[0]) from None
+        raise
 
 
-async def _stoppable(program: Coroutine[Any, Any, T]) -> T:
+async def _stoppable(program: Coroutine[Any, Any, T], came: list[int]) -> T:
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(program)
+
+    def end(number: int) -> None:
+        came.append(number)
+        task.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError):
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, end, number)
     return await task

@@ -1,13 +1,11 @@
-"""What was scheduled, cancelled and published later, as it was seen from outside; and the check that judges it."""
+"""What was scheduled, cancelled and published later, as it was seen from outside."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from reknit.batch import Batch
-from reknit.ledger import Series
 from reknit.lineage import lasting_source
-from reknit.testing.checks.promise import promise
 from reknit.testing.dead_letters import JudgedNode
 from reknit.topic import is_scheduled
 
@@ -59,21 +57,3 @@ class ScheduledEvents:
                         self.published_us.setdefault((node.name, payload), []).append(batch.time_us)
             position = run.next_position
         self._read_to[node.name] = position
-
-
-@promise("A scheduled event is published once and not before its time, unless it was cancelled.")
-def scheduled_events_are_published_once(
-    node: str, seen: ScheduledEvents, confirmed: Iterable[tuple[Series, int, bytes]]
-) -> Iterator[str]:
-    """`confirmed` are the scheduled events that the node acknowledged."""
-    for (topic, source), seq, payload in confirmed:
-        name, times_us = f"{topic} {source.hex()}:{seq}", seen.published_us.get((node, payload), [])
-        key = (node, f"{source.hex()}:{seq}")
-        if len(times_us) > 1:
-            yield f"{name} was published {len(times_us)} times"
-        if times_us and key in seen.told:
-            yield f"{name} was cancelled, and published"
-        if not times_us and key not in seen.asked:
-            yield f"{name} was never published"
-        if times_us and times_us[0] < seen.due_us[payload]:
-            yield f"{name} was published {(seen.due_us[payload] - times_us[0]) / 1e6:.3f} s too early"

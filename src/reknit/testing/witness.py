@@ -26,6 +26,7 @@ from reknit.testing.checks.dead_letters import (
     waiting_dead_letters_are_counted,
 )
 from reknit.testing.checks.deliveries import name_of
+from reknit.testing.checks.scheduled import scheduled_events_are_published_once
 from reknit.testing.clock import START_US, Clock
 from reknit.testing.dead_letters import (
     DEAD_LETTER_TOPIC,
@@ -37,7 +38,7 @@ from reknit.testing.dead_letters import (
 from reknit.testing.faults import FaultPlan
 from reknit.testing.observed import ObservedSubscriber, SubscriberKind
 from reknit.testing.published import PublishedEvents
-from reknit.testing.scheduled import ScheduledEvents, later_sources, scheduled_events_are_published_once
+from reknit.testing.scheduled import ScheduledEvents, later_sources
 from reknit.topic import Pattern, is_scheduled
 
 EXPIRY_STEP_S = 0.15

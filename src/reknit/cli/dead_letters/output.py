@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 import typer
-from rich.console import Console
 
 from reknit.cli.events.event_output import clock, iso
 from reknit.cli.output import plain, shown
-from reknit.cli.tables import cell, table
+from reknit.cli.tables import cell, console, table
 from reknit.dead_letter import DeadLetterContent
 from reknit.outcome import Code
 
@@ -21,7 +20,7 @@ def print_table(found: list[tuple[int, DeadLetterContent]]) -> None:
     for number, letter in found:
         place = (clock(letter.died_us), cell(letter.topic, 40), str(letter.seq), cell(letter.subscriber))
         made.add_row(str(number), *place, cell(letter.reason), cell(letter.text, 60))
-    Console(highlight=False).print(made)
+    console().print(made)
 
 
 def print_line(number: int, letter: DeadLetterContent, json: bool) -> None:

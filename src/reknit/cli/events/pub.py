@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
-from reknit.cli.options import AsForm, NodeUrl
+from reknit.cli.options import AsForm, AsJson, NodeUrl, complete_topics
 from reknit.cli.output import log_to_stderr, say
 
 Topic = Annotated[
-    str | None, typer.Argument(metavar="TOPIC", help="The topic to publish on, such as plant/line1/temp.")
+    str | None,
+    typer.Argument(
+        metavar="TOPIC",
+        help="The topic to publish on, such as plant/line1/temp.",
+        autocompletion=complete_topics,
+    ),
 ]
 Payload = Annotated[
     str | None,
@@ -72,6 +77,7 @@ def pub(
     delay: Delay = None,
     name: Name = "",
     form: AsForm = None,
+    json: AsJson = False,
     node: NodeUrl = "",
 ) -> None:
     """Publish events, and return when they are stored.
@@ -97,7 +103,14 @@ def pub(
         say("every line is an event; press Ctrl-D to end")
     source = lines(sys.stdin.fileno(), count) if payload is None else copies(payload.encode(), count or 1)
     publish(
-        paced(source, rate), topic=topic, node=node, name=name, ttl_ms=ttl, priority=priority, fields=fields
+        paced(source, rate),
+        topic=topic,
+        node=node,
+        name=name,
+        ttl_ms=ttl,
+        priority=priority,
+        fields=fields,
+        as_json=json,
     )
 
 

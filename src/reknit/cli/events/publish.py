@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import typer
 
-from reknit.cli.output import events, say
+from reknit.cli.output import events, print_json, say
 from reknit.cli.running import connected, run
 from reknit.client.options import PublisherOptions
 from reknit.client.publish.event_fields import EventFields
@@ -68,6 +68,7 @@ def publish(
     ttl_ms: int,
     priority: int,
     fields: EventFields,
+    as_json: bool = False,
 ) -> None:
     """Publish payloads on a topic, or as CloudEvents if there is none, and print how many are stored."""
     count = PublishedCount(topic or "their topics")
@@ -81,7 +82,10 @@ def publish(
         rest = count.sent - count.stored
         say(f"interrupted: {count}" + (f"; {events(rest)} more may be stored" if rest else ""))
         raise
-    typer.echo(count)
+    if as_json:
+        print_json({"topic": topic, "stored": count.stored})
+    else:
+        typer.echo(count)
 
 
 async def _publish_payloads(

@@ -6,14 +6,16 @@ from typing import Annotated
 
 import typer
 
-from reknit.cli.options import AsForm, NodeUrl
+from reknit.cli.options import AsForm, NodeUrl, complete_topics
 from reknit.cli.output import log_to_stderr
 from reknit.queue_order import QueueOrder
 
 PatternArgument = Annotated[
     str,
     typer.Argument(
-        metavar="PATTERN", help="The topics to print: `*` matches one segment, `**` any number of them."
+        metavar="PATTERN",
+        help="The topics to print: `*` matches one segment, `**` any number of them.",
+        autocompletion=complete_topics,
     ),
 ]
 History = Annotated[bool, typer.Option("--history", help="Begin with all events that the node holds.")]

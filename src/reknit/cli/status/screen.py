@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from reknit.cli import running
 from reknit.cli.output import duration, size
-from reknit.cli.tables import cell, table
+from reknit.cli.tables import cell, console, table
 from reknit.errors import NotConnected, Refused, TlsFailed
 
 INTERVAL_S = 1.0
@@ -41,18 +41,18 @@ async def _ask(ask: Callable[..., Awaitable[Any]]) -> dict[str, Any]:
 
 def print_status(body: dict[str, Any]) -> None:
     """Print a node's status."""
-    console = Console(highlight=False)
-    console.print(screen(body, console.width))
+    terminal = console()
+    terminal.print(screen(body, terminal.width))
 
 
 async def watch_status(node: str) -> None:
     """Show a node's status, refreshed until cancelled."""
+    terminal = console()
     async with running.connected(node) as session:
-        console = Console(highlight=False)
-        with Live(console=console, screen=True, auto_refresh=False) as live:
+        with Live(console=terminal, screen=True, auto_refresh=False) as live:
             while True:
                 try:
-                    live.update(screen(await _ask(session.ask), console.width), refresh=True)
+                    live.update(screen(await _ask(session.ask), terminal.width), refresh=True)
                 except NotConnected as error:
                     live.update(Text(_away(error), style="red"), refresh=True)
                 await asyncio.sleep(INTERVAL_S)
@@ -156,25 +156,31 @@ def _topics(rows: list[dict[str, Any]], is_narrow: bool) -> RenderableType:
 
 def _subscribers(rows: list[dict[str, Any]], is_narrow: bool) -> Table:
     if is_narrow:
-        made = table(("subscriber", "state"), ("waiting",))
+        made = table(("subscriber", "state"), ("owed",))
     else:
-        made = table(("subscriber", "pattern", "state"), ("waiting", "unsettled"), ("peer",))
+        made = table(("subscriber", "pattern", "state"), ("owed", "unsettled"), ("peer",))
     colours = {"live": "green", "behind": "yellow", "away": "red"}
     for row in rows:
         colour = colours.get(row["state"], "default")
         name, state = cell(row["name"], 40) or "[dim]-[/]", f"[{colour}]{row['state']}[/]"
         if is_narrow:
-            made.add_row(name, state, size(row["waiting_bytes"]))
+            made.add_row(name, state, _owed(row))
             continue
         made.add_row(
             name,
             cell(row["pattern"], 40),
             state,
-            size(row["waiting_bytes"]),
+            _owed(row),
             f"{row['unsettled']:,}",
             cell(row["peer"], 60),
         )
     return made
+
+
+def _owed(row: dict[str, Any]) -> str:
+    """How many events a subscriber has still to get or to settle; how far it is behind where counting takes long."""
+    owed = row.get("owed")
+    return f"≤ {size(row['waiting_bytes'])}" if owed is None else f"{owed:,}"
 
 
 def _pipelines(rows: list[dict[str, Any]], is_narrow: bool) -> Table:

@@ -19,6 +19,13 @@ class JournalKind(StrEnum):
     MEMORY = "memory"
 
 
+class LogFormat(StrEnum):
+    """How a line of the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class LogLevel(StrEnum):
     """The lowest level that is logged."""
 
@@ -63,6 +70,9 @@ ZenohConnect = Annotated[
     list[str] | None,
     typer.Option(metavar="ENDPOINT", help="Join the Zenoh network at this endpoint; may be repeated."),
 ]
+Format = Annotated[
+    LogFormat, typer.Option("--log-format", help="Lines of text with date and time, or JSON objects.")
+]
 Log = Annotated[LogLevel, typer.Option("--log", help="The lowest level that is logged, on stderr.")]
 
 
@@ -81,6 +91,7 @@ def up(
     zenoh_listen: ZenohListen = None,
     zenoh_connect: ZenohConnect = None,
     log: Log = LogLevel.WARNING,
+    log_format: Format = LogFormat.TEXT,
 ) -> None:
     """Run a node with its journal until Ctrl-C.
 
@@ -89,7 +100,7 @@ def up(
     from reknit.cli.running import node_url
     from reknit.cli.up.run import run_node
 
-    log_to_stderr(log.value, with_time=True)
+    log_to_stderr(log.value, with_time=True, as_json=log_format is LogFormat.JSON)
     flags = {
         "node.data_dir": data,
         "node.listen": [node_url(url) for url in listen or ()],

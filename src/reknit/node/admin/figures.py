@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
 from reknit import environment
 from reknit.config import Config
-from reknit.ledger import ANYCAST
+from reknit.ledger import ANYCAST, Account
 from reknit.ledger.topics import TopicTotals
 from reknit.ledger.walk import HeldBy
 from reknit.node.admin.inspection.figure_history import FigureHistory
@@ -25,6 +25,8 @@ from reknit.trust.gate import Gate
 from reknit.trust.rules import EVERYTHING
 from reknit.version import __version__
 
+OWED_ROWS_MAX: Final = 5_000
+"""With more durable subscribers times series than this, the status does not count what each is owed."""
 DOORS: Final = ("http", "amqp")
 """The gateways that the status shows, also where they are off."""
 
@@ -34,6 +36,14 @@ class HasStatus(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Its figures."""
+
+
+@runtime_checkable
+class Shown(HasStatus, Protocol):
+    """Runs beside the node, and has a place in its status."""
+
+    shown_as: str
+    """The name of that place."""
 
 
 class NodeFigures:
@@ -58,6 +68,8 @@ class NodeFigures:
     ) -> None:
         self.pipelines = Pipelines()
         self._commits = commits
+        self.shown: dict[str, HasStatus] = {}
+        """What runs beside the node, by its place in the status."""
         self._config = config
         self._identity = {"node": node_name, "version": __version__, "epoch": epoch}
         self._urls = urls
@@ -119,7 +131,7 @@ class NodeFigures:
             "events_s": self._rates.total,
             "pipelines": self.pipelines.rows(),
             **dict.fromkeys(DOORS),
-            **{name: door.status() for name, door in self._doors.items()},
+            **{name: part.status() for name, part in [*self._doors.items(), *self.shown.items()]},
         }
 
     def _journal(self) -> dict[str, Any]:
@@ -189,20 +201,37 @@ class NodeFigures:
                         "pattern": account.pattern.text,
                         "state": "anycast" if name.startswith(ANYCAST) else "away",
                         "waiting_bytes": journal.end - account.floor,
+                        "owed": self._owed(account),
                     }
                     | {"unsettled": 0, "again": 0, "peer": "", "members": 0}
                 )
         return rows
 
+    def _owed(self, account: Account) -> int | None:
+        """How many events a durable subscriber has still to get or to settle; None if counting would take long."""
+        published = self._core.journal.ledger.published
+        if len(published) * len(self._core.journal.ledger.accounts) > OWED_ROWS_MAX:
+            return None
+        return sum(
+            account.owed(series, seqs).difference(account.ended(series)).count
+            for series, seqs in published.items()
+            if account.pattern.matches(series[0])
+        )
+
     def _connected(self, queue: Queue) -> dict[str, Any]:
         peer = None if isinstance(queue, SharedQueue) else self._peers.get(queue.peer)
         members = len(queue.members) if isinstance(queue, SharedQueue) else 0
+        account = self._core.journal.ledger.accounts.get(queue.name) if queue.name else None
+        owed = queue.unsettled.count if queue.is_live else None
+        if account is not None:
+            owed = self._owed(account)
         behind = 0 if queue.is_live else self._core.journal.end - queue.cursor.position
         return {
             "name": queue.name,
             "pattern": queue.pattern.text,
             "state": "live" if queue.is_live else "behind",
             "waiting_bytes": behind,
+            "owed": owed,
             "unsettled": queue.unsettled.count,
             "again": len(queue.retries),
             "peer": str(peer) if peer else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reknit.config import LINK_COST_MAX
+from reknit.config.addresses import check_urls
 from reknit.errors import InvalidConfig
 from reknit.transport.tcp import parse_url
 
@@ -16,6 +17,10 @@ def parse_link(text: str, cost: int = 1) -> tuple[str, int]:
     ('tcp://10.0.0.7:7440', 1)
     """
     url, _, given = text.partition("=")
+    try:
+        check_urls((url,))
+    except ValueError as error:
+        raise InvalidConfig("links.to", text, f"is not valid: {error}") from None
     parse_url(url)
     if given and not (given.isascii() and given.isdigit() and 0 < int(given) <= LINK_COST_MAX):
         raise InvalidConfig(
