@@ -47,14 +47,15 @@ def report_audit(
             parse_range(text)
     with open_lake(lake, on) as (spark, folder):
         found = audit_lake(spark, folder, window_s, report is not None or as_json, accepts)
-    note_audit(
-        lake,
-        at_us=environment.time_us(),
-        is_balanced=found.is_good,
-        rows=len(found.rows),
-        problems=len(found.problems),
-        page=report,
-    )
+    if isinstance(lake, Path):
+        note_audit(
+            lake,
+            at_us=environment.time_us(),
+            is_balanced=found.is_good,
+            rows=len(found.rows),
+            problems=len(found.problems),
+            page=report,
+        )
     if report is not None:
         report.write_text(report_html(found), encoding="utf-8")
         say(f"wrote {report}")
