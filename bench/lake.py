@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from bench.spark import BATCH, SOURCES, noise
 from reknit.batch import Batch
 from reknit.spark.data_source import ReknitDataSource
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings
 from reknit.spark.runtime.session import build_session

@@ -2,11 +2,11 @@
 
 python -m bench.tunnel                       1,000 and 5,000 tunnels, 20,000 idle ones, a storm: about four minutes
 python -m bench.tunnel --tunnels 1000        one size
-python -m bench.tunnel --only storm          throughput, latency, memory, idle or storm
+python -m bench.tunnel --only storm          throughput, latency, memory, idle, storm or pages
 
 The server and the process with all clients have a core each, if there are two. Events have 256 bytes. reknit stores
 each event on disk, synced, before it is sent; reknit-memory has its journal in memory; Starlette stores nothing, and
-gets events that are already encoded.
+gets events that are already encoded. `pages` are tabs in Chromium: see `bench/tunnel_pages.py`.
 
 A latency ends when the kernel has the bytes at the client's end of the connection. One process runs all clients, so the
 time at which it reads them depends on their number, not on the server.
@@ -28,6 +28,7 @@ from typing import Any
 from bench.goals import Verdict
 from bench.results import Row, merge, short
 from bench.tunnel_clients import Clients, Probe, raise_limit
+from bench.tunnel_pages import pages
 
 ROUNDS = 3
 KINDS = ("reknit", "reknit-memory", "starlette")
@@ -210,11 +211,22 @@ FIGURES = {
     "p99_ms": ("p99", "ms"),
     "kb_a_tunnel": ("memory", "KiB/tunnel"),
 }
+PAGE_FIGURES = {
+    "events_per_s_a_tab": ("events", "events/s"),
+    "late_ms": ("late", "ms"),
+    "longest_gap_ms": ("gap", "ms"),
+}
 
 
 def rows_of(found: list[dict[str, Any]]) -> list[Row]:
     """The figures as rows of `bench/results.json`."""
-    return [
+    of_pages = [
+        Row(f"pages-{one['tabs']}-{one['rate']}-{name}", f"reknit-{one['pages']}", short(one[key]), unit)
+        for one in found
+        if "pages" in one
+        for key, (name, unit) in PAGE_FIGURES.items()
+    ]
+    return of_pages + [
         Row(f"tunnels-{one['tunnels']:.0f}-{name}", one["server"], short(one[key]), unit)
         for one in found
         if "server" in one
@@ -242,6 +254,13 @@ def verdicts(rows: list[dict[str, Any]]) -> Iterator[Verdict]:
         elif "storm" in mine:
             wrong = mine["tunnels_with_gaps_or_repeats"]
             yield Verdict("after a storm of 5,000: tunnels with gaps or repeats", wrong, wrong == 0)
+        elif "pages" in mine:
+            which = f"{mine['pages']}, {mine['tabs']} tabs, {mine['rate']:,} events/s"
+            wrong = mine["repeats_or_holes"]
+            yield Verdict(f"{which}: events that are missing, or came twice", wrong, wrong == 0)
+            if mine["pages"] == "shared" and mine["tabs"] == 1:
+                gap = short(mine["longest_gap_ms"])
+                yield Verdict(f"{which}: no gap over 50 ms", gap, gap <= 50)
 
 
 def main() -> None:
@@ -250,18 +269,20 @@ def main() -> None:
     )
     parser.add_argument("--tunnels", type=int, nargs="*", default=[1_000, 5_000])
     parser.add_argument(
-        "--only", default="", choices=["", "throughput", "latency", "memory", "idle", "storm"]
+        "--only", default="", choices=["", "throughput", "latency", "memory", "idle", "storm", "pages"]
     )
     args = parser.parse_args()
     raise_limit(8_000)
     rows: list[dict[str, Any]] = []
-    if args.only not in ("idle", "storm"):
+    if args.only not in ("idle", "storm", "pages"):
         for tunnels in args.tunnels:
             rows += compare(tunnels, args.only)
     if args.only in ("", "idle"):
         rows.append(idle(20_000))
     if args.only in ("", "storm"):
         rows.append(storm(5_000))
+    if args.only in ("", "pages"):
+        rows += pages()
     for row in rows:
         print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}))
     judged = list(verdicts(rows))

@@ -13,6 +13,7 @@ import msgspec
 
 from reknit.attempts import Attempt, AttemptCount
 from reknit.decoding import decode_packed
+from reknit.errors import LocalError, MalformedFrame
 from reknit.fields import (
     Number,
     Position,
@@ -222,17 +223,25 @@ Record = (
 OfAccount = Outcomes | LossesKnown | Attempts
 """The records that change an account."""
 
+_CHECKED: Final = (SubscriberClosed, SourceOwned, SubscriberOwned, Skipped, TopicPaused, TopicResumed)
+"""Records of what somebody asked for. What the others have was checked when its message was decoded."""
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 def encode(record: Record) -> bytes:
-    """A record as a frame.
+    """A record as a frame. Raises `LocalError` for one that nobody could read: a journal with it could not be opened.
 
     >>> decode(encode(SubscriberClosed("audit")))
     SubscriberClosed(name='audit', time_us=0)
     """
-    return wrap(KIND_RECORD, _encoder.encode(record))
+    frame = wrap(KIND_RECORD, _encoder.encode(record))
+    if isinstance(record, _CHECKED):
+        try:
+            decode(frame)
+        except MalformedFrame as error:
+            raise LocalError(f"{type(record).__name__} can't be recorded: {error.what}") from None
+    return frame
 
 
 def decode(frame: Buffer) -> Record:

@@ -20,8 +20,13 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     one up would hold up everybody for as long as a stranger's name server likes."""
 
     def __post_init__(self) -> None:
-        if self.address and not _is_address(self.address):
-            raise ValueError(f"a member's address is IP:PORT, not {self.address[:80]!r}")
+        check_address(self.address)
+
+
+def check_address(address: str) -> None:
+    """Raise `ValueError` unless it is `IP:PORT`, or empty."""
+    if address and not _is_address(address):
+        raise ValueError(f"a member's address is IP:PORT, not {address[:80]!r}")
 
 
 def _is_address(text: str) -> bool:

@@ -21,6 +21,11 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 150))
 
 
+def opened(url: str, topic: str, **options: Any) -> tunnel.Tunnel:
+    """A tunnel that waits for its node as long as a busy machine needs."""
+    return tunnel.open(url, topic, **{"wait_s": 150.0, **options})
+
+
 def url(node: Node) -> str:
     return http_of(node).url
 
@@ -48,7 +53,7 @@ def test_every_event_once_through_restarts_of_the_node(tmp_path: Path, scheme: s
     async def test() -> None:
         async with build_node(config(tmp_path, scheme=scheme)) as node:
             at = port(node)
-            one = tunnel.open(url(node), "/what/chat")
+            one = opened(url(node), "/what/chat")
             await one.__aenter__()
             await tunnel.notify(url(node), "what/chat", "0")
         got = await take(one, 1)
@@ -68,7 +73,7 @@ def test_repeats_after_a_reconnect_by_hash_are_not_delivered_twice(tmp_path: Pat
     async def test() -> None:
         async with build_node(config(tmp_path)) as node:
             at = port(node)
-            one = tunnel.open(url(node), "/what/chat")
+            one = opened(url(node), "/what/chat")
             await one.__aenter__()
             for number in range(20):
                 await tunnel.notify(url(node), "what/chat", str(number))
@@ -88,7 +93,7 @@ def test_a_node_that_lost_its_journal_gives_one_error_and_no_fresh_start(scheme:
         states: list[str] = []
         async with build_node(config(scheme=scheme)) as node:
             at = port(node)
-            one = tunnel.open(url(node), "/what/chat", on_state=lambda state: states.append(state.value))
+            one = opened(url(node), "/what/chat", on_state=lambda state: states.append(state.value))
             await one.__aenter__()
         async with build_node(config(scheme=scheme, port=at)) as node:
             with pytest.raises(tunnel.TunnelLost, match="404 Expired"):
@@ -104,15 +109,15 @@ def test_a_node_that_lost_its_journal_gives_one_error_and_no_fresh_start(scheme:
 def test_a_program_goes_on_from_the_checkpoint_of_an_earlier_one(tmp_path: Path) -> None:
     async def test() -> None:
         async with build_node(config(tmp_path)) as node:
-            async with tunnel.open(url(node), "what/chat") as one:
+            async with opened(url(node), "what/chat") as one:
                 await tunnel.notify(url(node), "what/chat", "1")
                 await take(one, 1)
                 checkpoint = one.checkpoint
             await tunnel.notify(url(node), "what/chat", "2")
-            async with tunnel.open(url(node), "what/chat", checkpoint=checkpoint) as one:
+            async with opened(url(node), "what/chat", checkpoint=checkpoint) as one:
                 assert await take(one, 1) == ["2"]
             with pytest.raises(tunnel.TunnelLost, match="404 Expired"):
-                async with tunnel.open(url(node), "what/chat", checkpoint="00-0-0"):
+                async with opened(url(node), "what/chat", checkpoint="00-0-0"):
                     pass
 
     run(test())
@@ -121,13 +126,13 @@ def test_a_program_goes_on_from_the_checkpoint_of_an_earlier_one(tmp_path: Path)
 def test_no_server_is_not_connected_and_a_refusal_says_why() -> None:
     async def test() -> None:
         with pytest.raises(NotConnected):
-            async with tunnel.open("http://127.0.0.1:1", "what/chat", wait_s=0.3):
+            async with opened("http://127.0.0.1:1", "what/chat", wait_s=0.3):
                 pass
         with pytest.raises(NotConnected):
             await tunnel.notify("http://127.0.0.1:1", "what/chat", "x")
         async with build_node(config(allow=("ann subscribe a",))) as node:
             with pytest.raises(tunnel.TunnelLost, match="403"):
-                async with tunnel.open(url(node), "what/chat"):
+                async with opened(url(node), "what/chat"):
                     pass
             with pytest.raises(RemoteError, match="403"):
                 await tunnel.notify(url(node), "what/chat", "x")
@@ -138,9 +143,9 @@ def test_no_server_is_not_connected_and_a_refusal_says_why() -> None:
 def test_a_full_server_is_tried_again_and_is_no_loss(tmp_path: Path) -> None:
     async def test() -> None:
         async with build_node(config(tmp_path, tunnels_max=1)) as node:
-            first = tunnel.open(url(node), "what/chat")
+            first = opened(url(node), "what/chat")
             await first.__aenter__()
-            second = tunnel.open(url(node), "what/chat", wait_s=20)
+            second = opened(url(node), "what/chat")
             opening = asyncio.ensure_future(second.__aenter__())
             await until(lambda: second.state is tunnel.State.WAITING)
             assert not opening.done()
@@ -193,7 +198,7 @@ def test_a_silent_connection_counts_as_cut_off() -> None:
         states: list[str] = []
         async with (
             Scripted(OPENED, OPENED + simple("x")) as server,
-            tunnel.open(
+            opened(
                 server.url, "what/chat", quiet_s_max=0.2, on_state=lambda state: states.append(state.value)
             ) as one,
         ):
@@ -206,11 +211,11 @@ def test_a_silent_connection_counts_as_cut_off() -> None:
 
 def test_an_attempt_that_hangs_through_the_grace_period_is_lost_though_200_comes_later() -> None:
     hash_scheme = {"kn_journal_reconnect_scheme": "kn_event_hash", "kn_journal_reconnect_timeout": "0.3"}
-    opened = b"HTTP/1.1 200 OK\r\n\r\n" + simple("", status="200 OK", **hash_scheme)
+    first = b"HTTP/1.1 200 OK\r\n\r\n" + simple("", status="200 OK", **hash_scheme)
 
     async def test() -> None:
-        async with Scripted(opened, b"", is_closing=False) as server:
-            one = tunnel.open(server.url, "what/chat", quiet_s_max=0.1)
+        async with Scripted(first, b"", is_closing=False) as server:
+            one = opened(server.url, "what/chat", quiet_s_max=0.1)
             with pytest.raises(tunnel.TunnelLost, match=r"grace period is 0 s"):
                 async with one:
                     await take(one, 1)
@@ -238,7 +243,7 @@ def test_an_answer_that_is_no_tunnel_is_one_error_with_the_address_and_what_came
     async def test() -> None:
         async with Scripted(*answers, is_closing=True) as server:
             with pytest.raises(tunnel.TunnelLost, match=why) as caught:
-                async with tunnel.open(server.url, "what/chat", wait_s=150) as one:
+                async with opened(server.url, "what/chat") as one:
                     await take(one, 1)
             assert server.url in str(caught.value) or "Expired" in why
             assert len(server.requests) == len(answers)
@@ -256,7 +261,7 @@ def test_a_gateways_502_is_tried_again_and_is_told_as_one_state() -> None:
             told.append((state.value, one.why))
 
         async with Scripted(bad, bad, OPENED, bad, bad, bad, OPENED + simple("x"), is_closing=True) as server:
-            one = tunnel.open(server.url, "what/chat", wait_s=150, on_state=note)
+            one = opened(server.url, "what/chat", on_state=note)
             async with one:
                 assert await take(one, 1) == ["x"]
             states = [state for state, _ in told]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from reknit.batch import Batch
+from reknit.config import Config, JournalSettings, NodeSettings
 from reknit.errors import Gone, Refused
 from reknit.node.admin import journal_requests
 from reknit.node.admin.admin_requests import RUNNING_MAX
 from reknit.outcome import Code
+from reknit.server import build_node
 from tests.node.fabric import TOPIC, client, fabric, numbers, run
 
 pytestmark = pytest.mark.real
@@ -50,6 +53,31 @@ def test_every_request_is_answered_whatever_its_arguments_are(seed: int) -> None
             assert {type(one) for one in answers if isinstance(one, Exception)} <= {Refused, Gone}
             assert [one for one in answers if not isinstance(one, Exception)]
             await session.publish(TOPIC, b"50")
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("what", "args"),
+    [
+        ("skip", {"topic": "group/a", "source": "", "start": 1, "stop": 5}),
+        ("skip", {"topic": "group/a", "source": "5e" * 17, "start": 1, "stop": 5}),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_recorded(
+    tmp_path: Path, what: str, args: dict[str, Any]
+) -> None:
+    settings = NodeSettings(name="test", data_dir=tmp_path, listen=("tcp://127.0.0.1:0",))
+    on_disk = Config(node=settings, journal=JournalSettings(kind="disk"))
+
+    async def test() -> None:
+        async with build_node(on_disk) as node, client(node) as session:
+            with pytest.raises(Refused, match="can't be read"):
+                await session.router.admin_requests.ask(what, args)
+            await session.publish(TOPIC, b"1")
+        async with build_node(on_disk) as node, client(node) as session:
+            assert (await session.ask("records", position=0))["records"] is not None
+            await session.publish(TOPIC, b"2")
 
     run(test)
 

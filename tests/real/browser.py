@@ -87,5 +87,11 @@ def screenshot(page: Page, name: str) -> None:
         page.screenshot(path=f"{folder}/{name}.png")
 
 
+def changes(page: Page) -> list[str]:
+    """The states of a page's stream, without `waiting`, which a busy machine may bring before the first answer."""
+    states: list[str] = page.evaluate("states")
+    return [one for one in states if one != "waiting"]
+
+
 def wait_for(page: Page, condition: str) -> Any:
     return page.wait_for_function(condition, timeout=WAIT_MS)

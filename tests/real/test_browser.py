@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.gateway.http.node_process import Living
-from tests.real.browser import browser_page, chromium, post, screenshot, wait_for
+from tests.real.browser import browser_page, changes, chromium, post, screenshot, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -36,7 +35,7 @@ def node(tmp_path: Path) -> Iterator[Living]:
         yield one
 
 
-@pytest.mark.parametrize("via", ["eventsource", "fetch", "websocket"])
+@pytest.mark.parametrize("via", ["shared", "broadcast", "eventsource", "fetch", "websocket"])
 def test_a_page_keeps_its_stream_through_kill_9_and_restart_every_event_once(
     node: Living, browser: Browser, via: str
 ) -> None:
@@ -53,14 +52,14 @@ def test_a_page_keeps_its_stream_through_kill_9_and_restart_every_event_once(
             expected.append(f"{round_}:after")
             wait_for(page, f"events.length >= {len(expected)}")
         assert page.evaluate("events") == expected
-        states = page.evaluate("states")
+        states = changes(page)
         assert states[0] == "live"
         assert {"recovering", "recovered"} <= set(states)
         assert "lost" not in states
         screenshot(page, f"recovered-{via}")
 
 
-@pytest.mark.parametrize("via", ["eventsource", "fetch"])
+@pytest.mark.parametrize("via", ["shared", "eventsource", "fetch"])
 def test_a_purged_checkpoint_is_shown_as_lost_not_as_a_fresh_start(
     tmp_path: Path, browser: Browser, via: str
 ) -> None:
@@ -75,12 +74,21 @@ def test_a_purged_checkpoint_is_shown_as_lost_not_as_a_fresh_start(
         purge(node)
         node.start()
         wait_for(page, "states.includes('lost')")
+        page.evaluate(OTHER)
+        wait_for(page, "window.isOtherLive")
         post(node, "after the loss")
-        page.wait_for_timeout(1_000)
+        wait_for(page, "window.hasOther")  # whatever comes has come
         assert page.evaluate("events") == ["seen"]
         assert "recovered" not in page.evaluate("states")
         assert "retention" in (page.text_content("#why") or "")
         screenshot(page, f"lost-{via}")
+
+
+OTHER = """() => {
+  const other = new EventSource("/sse?topic=what/chat");
+  other.addEventListener("opened", () => (window.isOtherLive = true));
+  other.onmessage = () => (window.hasOther = true);
+}"""
 
 
 def purge(node: Living) -> None:
@@ -121,12 +129,12 @@ class Stranger(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/reknit"):
             with urlopen(self.node + self.path) as answer:
                 self._say(200, answer.read(), "text/javascript")
-        elif self.path.startswith("/sse") and self.path.endswith("moved"):
+        elif self.path.startswith("/moved/"):
             self.send_response(302)
             self.send_header("Location", "http://login.invalid/")
             self.end_headers()
-        elif self.path.startswith("/sse"):
-            self._say(int(self.path[-3:]), b"<html><h1>Not you</h1></html>", "text/html")
+        elif self.path[1:4].isdecimal():
+            self._say(int(self.path[1:4]), b"<html><h1>Not you</h1></html>", "text/html")
         else:
             self._say(200, b"", "text/html")
 
@@ -159,40 +167,51 @@ OPEN = """async ([base, path, via]) => {
     const one = stream(base + path, { via, onstate: (state, why) => {
       states.push([state, why]);
       if (state === "lost") done(states);
-      if (state === "waiting") setTimeout(() => { one.close(); done(states); }, 1500);
     } });
+    const looking = setInterval(() => {
+      if (!one.why.includes("HTTP 502")) return;
+      clearInterval(looking);
+      one.close();
+      done(states);
+    }, 50);
   });
 }"""
 
 
-def test_what_answers_in_the_nodes_place_is_told_with_the_address(node: Living, browser: Browser) -> None:
+@pytest.mark.parametrize(
+    ("via", "end", "kind"),
+    [
+        # EventSource says nothing about its failure: the next attempt, with fetch, tells it
+        ("eventsource", "sse", "stream"),
+        ("fetch", "sse", "stream"),
+        ("websocket", "ws", "WebSocket"),
+        ("sharedworker", "ws", "WebSocket"),
+        ("broadcast", "ws", "WebSocket"),
+    ],
+)
+def test_what_answers_in_the_nodes_place_is_told_with_the_address(
+    node: Living, browser: Browser, via: str, end: str, kind: str
+) -> None:
     with stranger(node) as other, browser_page(browser, other) as page:
-        for via in ("eventsource", "fetch"):
-            # EventSource says nothing about its failure: the next attempt, with fetch, tells it
-            for path, expected in (
-                ("/sse?403", f"{other}/sse answered HTTP 403, which is no stream: Not you"),
-                ("/sse?200", f"{other}/sse answered HTTP 200, which is no stream: Not you"),
-                ("/sse?moved", f"{other}/sse redirects to another site, which is no stream"),
-            ):
-                states = page.evaluate(OPEN, [other, path, via])
-                assert states[-1][0] == "lost", (path, via, states)
-                assert states[-1][1].startswith(expected)
-            states = page.evaluate(OPEN, [other, "/sse?502", via])
-            assert [state for state, _ in states] == ["waiting", "closed"]
+        for what, expected in (
+            ("403", f"answered HTTP 403, which is no {kind}: Not you"),
+            ("200", f"answered HTTP 200, which is no {kind}: Not you"),
+            ("moved", "redirects to another site, which is no stream"),
+        ):
+            states = page.evaluate(OPEN, [other, f"/{what}/sse?topic=a", via])
+            assert states[-1][0] == "lost", (what, states)
+            assert states[-1][1].startswith(f"{other}/{what}/{end} {expected}")
+        states = page.evaluate(OPEN, [other, "/502/sse?topic=a", via])
+        assert [state for state, _ in states] == ["waiting", "closed"]
 
 
-def test_a_page_of_a_foreign_site_is_told_which_setting_is_missing(node: Living, browser: Browser) -> None:
+@pytest.mark.parametrize("via", [None, "fetch", "websocket"])
+def test_a_page_of_a_foreign_site_is_told_which_setting_is_missing(
+    node: Living, browser: Browser, via: str | None
+) -> None:
     with stranger(node) as other, browser_page(browser, other) as page:
-        [*_, (state, why)] = page.evaluate(OPEN, [node.url, "/sse?topic=a", "fetch"])
+        [*_, (state, why)] = page.evaluate(OPEN, [node.url, "/sse?topic=a", via])
         assert (state, why) == (
             "lost",
             f"{node.url} answers, but not to pages of {other}: add it to http.origins there",
         )
-
-
-def test_the_modules_own_memory_of_what_it_has_seen(node: Living, browser: Browser) -> None:
-    with browser_page(browser, node.url) as page:
-        script = """async () => { const { Seen } = await import('/reknit.js'); const seen = new Seen(1000, 3);
-            return [seen.add('a', 0), seen.add('a', 1000), seen.add('a', 1001), [1,2,3,4].map(k => seen.add(k, 1002)),
-                    seen.added.size]; }"""
-        assert json.loads(json.dumps(page.evaluate(script))) == [True, False, True, [True] * 4, 3]

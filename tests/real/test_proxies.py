@@ -21,7 +21,7 @@ from reknit.processes.process import free_port, start_tied
 from tests.gateway.http.http_client import Stream
 from tests.gateway.http.node_process import Living
 from tests.gateway.http.programs import needs
-from tests.real.browser import browser_page, chromium, post, wait_for
+from tests.real.browser import browser_page, changes, chromium, post, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -52,9 +52,28 @@ def documented(language: str) -> str:
 
 
 def nginx(folder: Path, node: Living, port: int) -> list[str]:
-    text = documented("nginx").replace("127.0.0.1:8080", f"127.0.0.1:{node.port}")
-    text = re.sub(r"listen 443 ssl http2;", f"listen 127.0.0.1:{port};", text)
-    text = re.sub(r" *ssl_certificate.*;\n", "", text)
+    return start_nginx(
+        folder,
+        re.sub(r" *ssl_certificate.*;\n", "", documented("nginx")).replace(
+            "443 ssl http2", f"127.0.0.1:{port}"
+        ),
+        node,
+    )
+
+
+def nginx_tls(folder: Path, node: Living, port: int) -> list[str]:
+    """As it is on the page, with a certificate of its own."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    making = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    making += ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(making, check=True, capture_output=True)
+    text = documented("nginx").replace("/etc/ssl/events.example.key", str(key))
+    text = text.replace("/etc/ssl/events.example.pem", str(certificate))
+    return start_nginx(folder, text.replace("listen 443", f"listen 127.0.0.1:{port}"), node)
+
+
+def start_nginx(folder: Path, text: str, node: Living) -> list[str]:
+    text = text.replace("127.0.0.1:8080", f"127.0.0.1:{node.port}")
     user = "user root;" if os.geteuid() == 0 else ""
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, server=text, user=user))
     return ["nginx", "-c", str(folder / "nginx.conf"), "-e", f"{folder}/errors"]
@@ -72,14 +91,16 @@ def behind(kind: str, folder: Path) -> Iterator[tuple[Living, str, int]]:
     """A node and its proxy: the node, and the proxy's address and port."""
     folder.chmod(0o755)
     port = free_port()
-    settings = ("http.trusted_proxies=127.0.0.1", "http.tunnels_per_address_max=3")
+    most = 20 if kind == "nginx-tls" else 3
+    settings = ("http.trusted_proxies=127.0.0.1", f"http.tunnels_per_address_max={most}")
     with Living(folder / "data", *settings) as node:
-        command = {"nginx": nginx, "caddy": caddy}[kind](folder, node, port)
+        command = {"nginx": nginx, "nginx-tls": nginx_tls, "caddy": caddy}[kind](folder, node, port)
         with (folder / "log").open("wb") as log:
             process = start_tied(command, stdout=log, stderr=subprocess.STDOUT)
             try:
                 wait_until_open(process, port, folder / "log")
-                yield node, f"http://127.0.0.1:{port}", port
+                scheme = "https" if kind == "nginx-tls" else "http"
+                yield node, f"{scheme}://127.0.0.1:{port}", port
             finally:
                 process.terminate()
                 process.wait(150)
@@ -88,7 +109,7 @@ def behind(kind: str, folder: Path) -> Iterator[tuple[Living, str, int]]:
 def wait_until_open(process: subprocess.Popen[str], port: int, log: Path) -> None:
     while process.poll() is None:
         try:
-            with urlopen(f"http://127.0.0.1:{port}/", timeout=150):
+            with socket.create_connection(("127.0.0.1", port), 150.0):
                 return
         except OSError:
             time.sleep(0.05)
@@ -144,4 +165,29 @@ def test_a_page_behind_a_proxy_resumes_after_the_node_was_away(
         post(node, "2")
         wait_for(page, "events.length == 2")
         assert page.evaluate("events") == ["1", "2"]
-        assert page.evaluate("states") == ["live", "recovering", "recovered"]
+        assert changes(page) == ["live", "recovering", "recovered"]
+
+
+@needs("nginx", "nginx-light")
+@needs("openssl")
+def test_with_http_2_in_front_a_browser_has_no_limit_of_six_connections(
+    tmp_path: Path, browser: Browser
+) -> None:
+    with behind("nginx-tls", tmp_path) as (node, url, _):
+        context = browser.new_context(ignore_https_errors=True)
+        page = context.new_page()
+        page.goto(f"{url}/reknit.js")
+        page.evaluate("""() => {
+          window.got = [];
+          window.states = [];
+          for (let number = 0; number < 12; number++) {
+            const source = new EventSource("/sse?topic=what/chat");
+            source.addEventListener("opened", () => states.push(number));
+            source.onmessage = ({ data }) => got.push(JSON.parse(data).payload);
+          }
+        }""")
+        wait_for(page, "states.length == 12")
+        post(node, "through")
+        wait_for(page, "got.length == 12")
+        assert page.evaluate("performance.getEntriesByType('navigation')[0].nextHopProtocol") == "h2"
+        context.close()

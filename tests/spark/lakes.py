@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from reknit.batch import Batch
-from reknit.spark.lake.commit_log import Commit, Lake, added_by
+from reknit.spark.lake.commits import Commit, added_by
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.lake.task_files import TaskFiles, lake_file
 from reknit.spark.source.schema import BATCHES, OUTCOMES
@@ -74,6 +77,25 @@ def ranges(spark: SparkSession, lake: Lake, table: str) -> list[tuple[int, int]]
     """The ranges in a table."""
     rows = read(spark, lake, table).select("start", "stop").collect()
     return sorted((row["start"], row["stop"]) for row in rows)
+
+
+class KilledBeforeItsEnd(BaseException):
+    """As a kill would, it ends everything at once: no handler of errors catches it."""
+
+
+@contextmanager
+def killed_at(lake: Lake, stage: str) -> Iterator[None]:
+    """A block that ends where it would make a commit of this stage."""
+    commit = lake.commit
+
+    def kill(one: Commit) -> None:
+        if one.stage == stage:
+            raise KilledBeforeItsEnd
+        commit(one)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lake, "commit", kill)
+        yield
 
 
 def wait_until(is_so: Callable[[], bool], program: Program, timeout_s: float = 400.0) -> None:

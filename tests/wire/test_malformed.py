@@ -70,6 +70,8 @@ def valid(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.sampled_from(["", "plant/a", "10.0.0.1:7"])
         case inspect.BoolType():
             return st.booleans()
+        case inspect.LiteralType(values=values):
+            return st.sampled_from(values)
         case inspect.EnumType(cls=cls):
             return st.sampled_from([member.value for member in cls])
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):

@@ -41,6 +41,10 @@ class HttpSettings(Section):
     retry_ms: int = setting(1_000, "how long a disconnected browser waits before it reconnects, about")
     tunnels_max: int = setting(100_000, "tunnels open on one node", low=1)
     tunnels_per_address_max: int = setting(10_000, "tunnels open from one address", low=1)
+    channels_max: int = setting(100, "tunnels open on one WebSocket", low=1)
+    compress: bool = setting(
+        True, "compress messages on WebSockets of clients that offer it (permessage-deflate)"
+    )
     files_reserved: int = setting(
         64, "open files that tunnels leave to the journal and other connections", low=8
     )

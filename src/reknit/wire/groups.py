@@ -10,7 +10,7 @@ import msgspec
 
 from reknit.fields import Hash, Number, PieceRanges, Seq, SeqRanges, Source, check_ranges
 from reknit.frame import Buffer
-from reknit.view import Member, View
+from reknit.view import Member, View, check_address
 
 
 class GroupPiece(msgspec.Struct, frozen=True, gc=False):
@@ -149,6 +149,11 @@ class GroupBeat(GroupMessage, frozen=True, tag=18):
     counter: Number
     coordinator: Source
     is_coordinating: bool = False
+    address: str = ""
+    """Where a coordinator receives datagrams. Another group's coordinator may not know it, and answers there."""
+
+    def __post_init__(self) -> None:
+        check_address(self.address)
 
 
 class GroupInstall(GroupMessage, frozen=True, tag=19):

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from reknit.cli.main import app
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile
+from reknit.spark.lake.commits import Commit, LakeFile
+from reknit.spark.lake.lake import Lake
 
 
 @pytest.fixture

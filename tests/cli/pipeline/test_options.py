@@ -24,6 +24,7 @@ MORE_SPARK: Final = [
     (["--conf", "a=b", "--conf", "c=d"], lambda done: done[1].conf == ["a=b", "c=d"]),
 ]
 COMMON: Final = [
+    (["--lake", "s3://bucket/there"], lambda done: done[0] == "s3://bucket/there"),
     (["--lake", "there"], lambda done: done[0] == Path("there")),
     (["--json"], lambda done: done[-1] is True),
 ]
@@ -49,10 +50,11 @@ CASES: Final[dict[str, list[Case]]] = {
         (["--interval", "7"], setting("interval_s", 7.0)),
         (["--events"], setting("events", True)),
         (["--no-events"], setting("events", False)),
-        (["--format", "delta"], setting("format", "delta")),
         (["--archive", "x", "--archive", "y"], setting("archives", ("x", "y"))),
         (["--allow-missing"], setting("allow_missing", True)),
         (["--dead-letter-topic", "my/dead"], setting("dead_letter_topics", ("my/dead",))),
+        (["--work", "here"], lambda done: done[4] == Path("here")),
+        (["--lineage", "a.jsonl"], setting("lineage", "a.jsonl")),
         (["--data-loss", "go-on"], setting("fail_on_data_loss", False)),
     ],
     "audit": [
@@ -93,6 +95,7 @@ CASES: Final[dict[str, list[Case]]] = {
         (["--table", "events", "--table", "late"], lambda done: done[2] == ["events", "late"]),
         (["--keep", "5"], lambda done: done[3] == 5.0),
     ],
+    "migrate": COMMON,
 }
 WORK: Final = {
     "run": (pipeline_run, "run_pipeline"),
@@ -103,6 +106,7 @@ WORK: Final = {
     "redrive": (redrive, "redrive_letters"),
     "compact": (maintenance, "compact_lake"),
     "expire": (maintenance, "expire_days"),
+    "migrate": (maintenance, "migrate_lake"),
 }
 
 
@@ -128,7 +132,7 @@ def test_option_arrives(
     [values] = done
     if command == "run":
         lake, options, spark, as_json = values
-        values = (lake, spark, pipeline_run._settings(options), as_json)
+        values = (lake, spark, pipeline_run._settings(options), as_json, options.work)
         assert isinstance(values[2], PipelineSettings)
     assert holds(values), values
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 
 from reknit.cli.main import app
 from reknit.cli.pipeline import pipeline_run
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.commits import Commit
+from reknit.spark.lake.lake import Lake
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineFailed
 from tests.spark.running_node import RunningNode
 from tests.tokens import write_tokens
@@ -118,3 +119,44 @@ def test_error_of_the_source_is_told_in_words_of_the_command(
     assert result.exit_code == 1
     assert "run with --data-loss go-on to continue" in result.output
     assert "failOnDataLoss" not in result.output
+
+
+def refused(lake: Path, monkeypatch: pytest.MonkeyPatch, *args: str) -> str:
+    """Run on a lake that can't be used; returns what is said before Spark starts."""
+    monkeypatch.setattr(pipeline_run, "spark_session", lambda on: pytest.fail("Spark was started"))
+    result = run(lake, "--once", "--allow-missing", "--nodes", "tcp://127.0.0.1:1", *args)
+    assert result.exit_code == 1
+    return result.output
+
+
+def test_lake_that_can_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    told = refused(tmp_path / "file" / "lake", monkeypatch)
+    assert "file/lake: can't be written (Not a directory); use a folder that can be written" in told
+
+
+def test_lake_of_an_older_format_is_refused_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lake.json").write_text('{"format":1,"id":"x"}')
+    told = refused(tmp_path, monkeypatch)
+    assert f"it has format 1; bring it over with reknit pipeline migrate --lake {tmp_path}" in told
+
+
+def test_deleted_or_foreign_checkpoint_is_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    lake.commit(Commit("capture_batches", 0, 0, meta={"query": "q1"}))
+    assert "the checkpoint of batches is missing" in refused(lake.root, monkeypatch)
+    (lake.root / "_checkpoints/batches").mkdir(parents=True)
+    (lake.root / "_checkpoints/batches/metadata").write_text('{"id":"q2"}')
+    told = refused(lake.root, monkeypatch)
+    assert "batches was written with other checkpoints" in told
+    assert "restore the lake's own checkpoints, or start a new lake" in told
+
+
+def test_archive_that_is_no_lake_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = refused(tmp_path / "lake", monkeypatch, "--archive", str(tmp_path / "old"))
+    assert "old: there is no such folder" in told
+    assert not (tmp_path / "lake").exists()

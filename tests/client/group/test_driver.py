@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from reknit.client.group.datagrams import GroupDatagrams
 from reknit.client.group.driver import GroupDriver
 from reknit.errors import InvalidConfig
 from reknit.protocol.multicast.effects import GroupEffect, ViewInstalled
@@ -15,7 +16,7 @@ from reknit.protocol.multicast.settings import GroupSettings
 from reknit.transport.udp import OnDatagram
 from reknit.view import Member
 from reknit.wire.bundle import Bundler, Datagram, group_hash, unbundle
-from reknit.wire.groups import GroupAck, GroupAskStart, GroupStart
+from reknit.wire.groups import GroupAck, GroupAskStart, GroupAskView, GroupBeat, GroupMessage, GroupStart
 
 OTHER = Member(b"o" * 16, "other", "10.0.0.2:2")
 
@@ -111,3 +112,24 @@ def test_a_seed_that_is_no_address_is_refused_at_the_start() -> None:
             await driver.start("a", ["nonsense"], GroupSettings())
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("beat", "answers"),
+    [
+        (GroupBeat(3, OTHER.id, True, OTHER.address), [(OTHER.address, GroupAskView())]),
+        (GroupBeat(3, OTHER.id, True), []),
+    ],
+)
+def test_another_groups_coordinator_is_answered_at_the_address_that_it_names(
+    beat: GroupBeat, answers: list[tuple[str, GroupMessage]]
+) -> None:
+    """Over TCP its datagrams come from another port. Two groups that did not know each other never merged."""
+    transport = RecordingTransport()
+    transport.is_reply_possible = False
+    datagrams = GroupDatagrams(group_hash("robots"), b"m" * 16, transport)
+    datagrams.set_members([])
+    datagrams.learn(OTHER.id, beat, ("10.0.0.2", 40_001))
+    datagrams.to_peer(OTHER.id).add(GroupAskView())
+    datagrams.flush(0)
+    assert transport.sent == answers

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reknit.gateway.amqp.codec.encoding import encode, listed
-from reknit.gateway.amqp.sasl import AMQP_HEADER
+from reknit.gateway.amqp.codec.encoding import Symbol, encode, listed
+from reknit.gateway.amqp.sasl import AMQP_HEADER, SASL_HEADER, frame
 from reknit.node.node import Node
 from reknit.processes.process import NodeProcess, ending, free_port
 from tests.client.node_thread import serving
@@ -181,6 +181,29 @@ def test_a_neighbour_loses_nothing_by_a_client_that_talks_nonsense(node: Node) -
             shout(node, CONVERSATION[: 20 + 7 * number] + b"\xff" * number)
             assert sender.send(b"%d" % number).outcome == "accepted"
         assert receiver.wait(20) == [b"%d" % number for number in range(20)]
+
+
+ANONYMOUS = SASL_HEADER + frame(0x41, [encode(Symbol("ANONYMOUS"))])
+SECOND_SASL = {
+    "no mechanism": SASL_HEADER + frame(0x41, [b"\x40"]),
+    "another login": ANONYMOUS,
+    "TLS": b"AMQP\x02\x01\x00\x00" + b"\x16\x03\x01",
+    "another version": b"AMQP\x00\x01\x00\x01",
+    "no header": b"\x00\x00\x00\x08\x02\x00\x00\x00",
+}
+
+
+@pytest.mark.parametrize("after", SECOND_SASL)
+@pytest.mark.usefixtures("still_serves")
+def test_only_amqp_follows_sasl(node: Node, after: str) -> None:
+    """Proton took a second SASL header for an exchange of its own, and crashed where no mechanism was named."""
+    with socket.create_connection(("127.0.0.1", port_of(node)), WAIT_S) as sock:
+        sock.sendall(ANONYMOUS + SECOND_SASL[after])
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while data := sock.recv(100):
+                answer += data
+    assert answer.endswith(AMQP_HEADER)
 
 
 @pytest.mark.parametrize("said", [b"", AMQP_HEADER])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -44,8 +45,8 @@ def test_many_that_come_back_to_the_same_place_are_read_for_once(tmp_path: Path)
         assert node.http.feed.encoded - encoded == 5
 
 
-def test_a_tunnel_that_takes_nothing_is_closed_with_a_reason_and_can_recover() -> None:
-    with web(config(tunnel_bytes_max=20_000, stall_s_max=0.2)) as node, ExitStack() as stack:
+def test_a_tunnel_that_takes_nothing_is_closed_with_a_reason_and_can_recover(tmp_path: Path) -> None:
+    with web(config(tmp_path, tunnel_bytes_max=20_000, stall_s_max=0.2)) as node, ExitStack() as stack:
         slow = stack.enter_context(node.tunnel())
         slow.events(1)
         count = 0
@@ -54,13 +55,14 @@ def test_a_tunnel_that_takes_nothing_is_closed_with_a_reason_and_can_recover() -
             node.post("/what/chat", "x" * 20_000)
             count += 1
         assert len(node.http.tunnels) == 0, "it was never closed"
-        # no more was written for it than the buffers of the sockets and of the server could hold
-        written = slow.rest()
-        last = written.rpartition(b"kn_route_checkpoint: ")[2].partition(b"\n")[0].decode()
-        got = written.count(b"kn_event_hash")
+        # no more was written for it than the buffers of the sockets and of the server could hold; the last event may be
+        # cut anywhere
+        places = re.findall(rb"kn_route_checkpoint: (\S+)\n", slow.rest())
+        last, got = places[-1].decode(), len(places) - 1
         assert got < count
-        with node.tunnel(do_since_checkpoint=last) as again:
-            assert len(again.events(1 + count - got)) == 1 + count - got
+    # a client that is slow because its machine is busy is not closed here
+    with web(config(tmp_path)) as node, node.tunnel(do_since_checkpoint=last) as again:
+        assert len(again.events(1 + count - got)) == 1 + count - got
 
 
 def test_a_tunnel_that_is_slow_but_takes_something_catches_up_and_misses_nothing() -> None:
@@ -141,13 +143,13 @@ def test_the_limit_per_address_is_a_503_without_a_word_on_reconnecting() -> None
 
 
 def test_a_post_over_the_quota_gets_429_with_its_name_and_tunnels_count_as_connections() -> None:
-    security = SecuritySettings(quotas=("* events_per_s=1 connections=1",))
-    with web(replace(config(request_timeout_s=0.2), security=security)) as node:
-        codes = [node.post("/what/chat", str(number)).code for number in range(4)]
-        assert codes[0] == 200
-        assert codes[-1] == 429
+    # what one post uses takes a thousand seconds to come back, so it does not matter how fast the posts follow
+    security = SecuritySettings(quotas=("* bytes_per_s=1 connections=1",))
+    with web(replace(config(request_timeout_s=1.0), security=security)) as node:
+        assert node.post("/what/chat", "x" * 1_000).code == 200
         refused = node.post("/what/chat", "more")
-        assert b"events_per_s=1" in refused.body
+        assert refused.code == 429
+        assert b"bytes_per_s=1" in refused.body
         with node.stream("/sse?topic=what/chat") as stream:
             stream.until(b"live")
             with node.stream("/sse?topic=what/chat") as other:

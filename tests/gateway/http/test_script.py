@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from reknit.batch import Batch
-from reknit.gateway.http.formats import TunnelBatch, WsBinaryFormat
+from reknit.gateway.http.formats import TunnelBatch
+from reknit.gateway.http.websocket_formats import WsBinaryFormat
 from tests.gateway.http.http_client import Web
 from tests.gateway.http.programs import needs
 

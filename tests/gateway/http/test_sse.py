@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from reknit.batch import Batch
 from reknit.config import RetentionSettings
-from tests.gateway.http.http_client import Stream, Web, config, web
+from tests.gateway.http.http_client import WAIT_S, Stream, Web, config, web
 
 
 def fields(stream: Stream, wanted: bytes) -> list[dict[str, str]]:
@@ -144,24 +144,24 @@ def ws(node: Web, query: str = "topic=what/**", **options: Any) -> AbstractConte
 
 def test_a_websocket_says_first_whether_it_recovered_and_carries_events_as_json(node: Web) -> None:
     with ws(node) as socket:
-        opened = json.loads(socket.recv(10))
+        opened = json.loads(socket.recv(WAIT_S))
         assert (opened["type"], opened["state"], opened["recovered"]) == ("opened", "live", False)
         node.post("/what/chat", "one")
-        event = json.loads(socket.recv(10))
+        event = json.loads(socket.recv(WAIT_S))
         assert (event["type"], event["topic"], event["payload"]) == ("event", "what/chat", "one")
     node.post("/what/chat", "two")
     with ws(node, f"topic=what/**&from={event['checkpoint']}") as socket:
-        assert json.loads(socket.recv(10))["state"] == "recovered"
-        assert json.loads(socket.recv(10))["payload"] == "two"
+        assert json.loads(socket.recv(WAIT_S))["state"] == "recovered"
+        assert json.loads(socket.recv(WAIT_S))["payload"] == "two"
     with ws(node, "topic=what/**&from=00-0-0") as socket:
-        assert json.loads(socket.recv(10))["state"] == "lost"
+        assert json.loads(socket.recv(WAIT_S))["state"] == "lost"
 
 
 def test_a_binary_websocket_carries_batches_as_they_are(node: Web) -> None:
     with ws(node, "topic=what/**&format=binary") as socket:
-        json.loads(socket.recv(10))
+        json.loads(socket.recv(WAIT_S))
         node.post("/what/chat", "one")
-        message = socket.recv(10)
+        message = socket.recv(WAIT_S)
         assert isinstance(message, bytes)
         _, skip, frame = msgspec.msgpack.decode(message)
         assert (skip, Batch.parse(frame).payloads()) == (0, [b"one"])
@@ -169,18 +169,18 @@ def test_a_binary_websocket_carries_batches_as_they_are(node: Web) -> None:
 
 def test_a_websocket_answers_pings_and_closes_in_order(node: Web) -> None:
     with ws(node) as socket:
-        socket.recv(10)
-        assert socket.ping().wait(10)
+        socket.recv(WAIT_S)
+        assert socket.ping().wait(WAIT_S)
         socket.close()
     assert len(node.http.tunnels) == 0
 
 
 def test_long_messages_have_long_frames(node: Web) -> None:
     with ws(node, max_size=None) as socket:
-        socket.recv(10)
+        socket.recv(WAIT_S)
         for size in (100, 200, 70_000):
             node.post("/what/chat", "x" * size)
-            assert len(json.loads(socket.recv(10))["payload"]) == size
+            assert len(json.loads(socket.recv(WAIT_S))["payload"]) == size
 
 
 def test_a_websocket_of_another_site_is_refused_unless_it_is_allowed(node: Web) -> None:
@@ -190,15 +190,15 @@ def test_a_websocket_of_another_site_is_refused_unless_it_is_allowed(node: Web) 
         web(config(origins=("http://good.example",))) as other,
         ws(other, origin="http://good.example") as socket,
     ):
-        socket.recv(10)
+        socket.recv(WAIT_S)
 
 
 def test_a_stopping_server_says_goodbye_to_a_websocket() -> None:
     with ExitStack() as stack:
         with web() as node:
             socket = stack.enter_context(ws(node))
-            socket.recv(10)
+            socket.recv(WAIT_S)
         with pytest.raises(ConnectionClosed) as closed:
-            socket.recv(10)
+            socket.recv(WAIT_S)
     assert closed.value.rcvd is not None
     assert "stops" in closed.value.rcvd.reason

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from reknit.spark.lake.captured_files import TOPICS_MAX, earlier_batches
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile
-from reknit.spark.lake.maintenance import compact, processed_commits
+from reknit.spark.lake.commits import FOLDED, Commit, LakeFile
+from reknit.spark.lake.lake import Lake
+from reknit.spark.lake.maintenance import compact, expire, processed_commits
 from reknit.spark.lake.tables import topic_key
 from reknit.spark.stages.settle.newly_settled import newly_settled
 
@@ -28,7 +29,11 @@ def commit(lake: Lake, stage: str, table: str, id: int, **meta: Any) -> None:
     files = []
     for topic in TOPICS:
         path = (
-            lake.root / table / "day=2026-01-01" / f"topic_key={topic_key(topic)}" / f"{stage}-{id}.parquet"
+            lake.root
+            / table
+            / "day=2026-01-01"
+            / f"topic_key={topic_key(topic)}"
+            / f"{stage}-{id}-ab.parquet"
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"topic": [topic]}), path)
@@ -49,19 +54,6 @@ def processed(lake: Lake, stage: str, id: int, through: int) -> None:
 
 def names(files: list[LakeFile]) -> list[tuple[int | None, str]]:
     return sorted((file.commit, file.topic_key[:7]) for file in files)
-
-
-def test_first_commit_stays_the_first_when_the_log_is_folded(lake: Lake) -> None:
-    for id in range(4):
-        settle(lake, id)
-    assert lake.log("settle").fold(2) == 3
-    assert names(lake.files("settled", -1, 0)) == [(0, "plant_a"), (0, "plant_b")]
-    assert names(lake.files("settled", 0, 2)) == [
-        (1, "plant_a"),
-        (1, "plant_b"),
-        (2, "plant_a"),
-        (2, "plant_b"),
-    ]
 
 
 def test_stage_that_is_new_in_a_folded_lake_gets_everything(lake: Lake) -> None:
@@ -85,16 +77,46 @@ def test_range_that_was_held_is_looked_up_on_its_topic_alone(lake: Lake) -> None
     assert names(new.batches) == [(1, "plant_a"), (5, "plant_a"), (5, "plant_b")]
 
 
-def test_open_gap_keeps_only_its_own_batches_from_being_compacted(lake: Lake) -> None:
+def test_compaction_leaves_alone_what_a_stage_still_has_to_process(lake: Lake) -> None:
+    for id in range(5):
+        settle(lake, id, kept=earlier_batches([(1, "plant/a")]))
+    for stage in ("events", "dead_letters"):
+        processed(lake, stage, 0, 3)
+    done = processed_commits(lake)
+    assert (done.settle, done.capture) == (3, 3)
+    assert compact(lake, keep_s=0).files_before == 2 * (4 + 4)
+    assert compact(lake, keep_s=0).files_before == 0  # the same again: nothing was processed meanwhile
+    for table in ("settled", "batches"):
+        assert names(lake.files(table)) == [
+            (FOLDED, "plant_a"),
+            (FOLDED, "plant_b"),
+            (4, "plant_a"),
+            (4, "plant_b"),
+        ]
+
+
+def test_range_that_was_held_is_found_after_compaction(lake: Lake) -> None:
     for id in range(5):
         settle(lake, id, kept=earlier_batches([(1, "plant/a")]))
     for stage in ("events", "dead_letters"):
         processed(lake, stage, 0, 4)
-    done = processed_commits(lake)
-    assert (done.settle, done.capture) == (4, 4)
-    assert compact(lake, keep_s=0).files_before == 2 * 5 + 4 + 5
-    assert (1, "plant_a") in names(lake.files("batches", 0, 1))
-    assert len(lake.files("batches")) == 3
+    assert compact(lake, keep_s=0).files_after == 4
+    settle(lake, 5, earlier=earlier_batches([(1, "plant/a")]))
+    new = newly_settled(lake, "events")
+    assert new is not None
+    assert names(new.batches) == [(FOLDED, "plant_a"), (5, "plant_a"), (5, "plant_b")]
+
+
+def test_day_with_batches_of_an_open_gap_does_not_expire(lake: Lake) -> None:
+    for id in range(2):
+        settle(lake, id, kept=earlier_batches([(1, "plant/a")]))
+    for stage in ("events", "dead_letters"):
+        processed(lake, stage, 0, 1)
+    assert expire(lake, "2027-01-01", ["batches"], keep_s=0).files_expired == 0
+    settle(lake, 2)
+    for stage in ("events", "dead_letters"):
+        processed(lake, stage, 1, 2)
+    assert expire(lake, "2027-01-01", ["batches"], keep_s=0).files_expired == 6
 
 
 def test_ranges_that_were_held_before_commits_were_recorded_are_looked_up_everywhere(lake: Lake) -> None:

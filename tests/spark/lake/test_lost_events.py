@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from reknit.errors import LocalError
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile
+from reknit.spark.lake.commits import Commit, LakeFile
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.lost_events import accept_losses, lost_events, parse_range, summary
 
 SOURCE = b"a" * 16
@@ -25,11 +26,11 @@ def lake(tmp_path: Path) -> Lake:
     }
     files = []
     for name, rows in tables.items():
-        path = lake.root / f"{name}.parquet"
+        path = lake.root / name / "settle-0-ab.parquet"
         columns = dict(zip(("start", "stop", "reason"), map(list, zip(*rows, strict=True)), strict=True))
         size = len(rows)
         pq.write_table(pa.table({"topic": ["plant/a"] * size, "source": [SOURCE] * size, **columns}), path)
-        files.append(LakeFile(name, path.name, size, path.stat().st_size))
+        files.append(LakeFile(name, f"{name}/{path.name}", size, path.stat().st_size))
     lake.log("settle").add(Commit("settle", 0, 0, files))
     return lake
 

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from reknit.spark.lake import task_files
-from reknit.spark.lake.commit_log import Lake, LakeFile
+from reknit.spark.lake.commits import LakeFile
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.tables import MANY_TOPICS, TABLE_OF, topic_key
 from reknit.spark.lake.task_files import FOLDERS_MAX, TaskFiles, lake_file
 
@@ -48,13 +49,15 @@ def read(root: Path, file: LakeFile) -> list[dict[str, Any]]:
 def test_each_day_and_topic_has_its_folder(tmp_path: Path) -> None:
     files = write(tmp_path, losses(["a", "b", "a"]), losses(["a", "b"], [2, None]))
     assert sorted((file.day, file.topic_key[0], file.rows, file.events) for file in files) == [
+        ("", "b", 1, 10),
         ("2026-01-01", "a", 2, 20),
         ("2026-01-01", "b", 1, 10),
         ("2026-01-02", "a", 1, 10),
-        ("none", "b", 1, 10),
     ]
     for file in files:
-        assert file.path.startswith(f"losses/day={file.day}/topic_key={file.topic_key}/settle-0-ab-")
+        assert file.path.startswith(
+            f"losses/day={file.day or '__HIVE_DEFAULT_PARTITION__'}/topic_key={file.topic_key}/settle-0-ab-"
+        )
         assert {topic_key(row["topic"]) for row in read(tmp_path, file)} == {file.topic_key}
         assert (tmp_path / file.path).stat().st_size == file.bytes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.runtime.session import LOCAL_SETTINGS
 from tests.spark.cluster import Cluster, Program, conf, executor_of, pipeline_command
 from tests.spark.lakes import check_events, wait_until

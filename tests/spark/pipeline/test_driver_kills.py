@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reknit.spark.data_source import ReknitDataSource
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings
 from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, ranges, wait_until

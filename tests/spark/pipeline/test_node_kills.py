@@ -10,7 +10,7 @@ import pytest
 
 from reknit.batch import Batch
 from reknit.processes.process import NodeProcess, ending
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, wait_until
 from tests.spark.running_node import Feeder, keep_on

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile
+from reknit.spark.lake.commits import Commit, LakeFile
+from reknit.spark.lake.lake import Lake
 from reknit.spark.pipeline.nodes import NodesAway, is_up_to_date
 from reknit.spark.pipeline.pipeline import PipelineSettings
 from reknit.spark.source.filters import BatchFilter

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from reknit.audit import read_entry
 from reknit.spark.blocking_connection import BlockingConnection
 from reknit.spark.data_source import ReknitDataSource
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings
 from reknit.spark.source.options import SourceOptions

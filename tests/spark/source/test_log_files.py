@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from reknit.spark.source.log_files import LogFiles
 from reknit.store.directory import opening
 from reknit.store.disk import DiskJournal
 from reknit.store.log.segment_files import segment_path, segment_starts
+from reknit.store.reader import open_reader
 from tests.store.journals import SOURCE_A, batch, entries, keep
 
 LAST = 60
@@ -50,10 +52,32 @@ def test_damaged_batch_is_a_gap(tmp_path: Path, made: list[Entry], offset: int) 
     assert len({position for position, _ in records}) == len(records) == LAST
 
 
-def test_split_points_of_a_damaged_log_are_those_of_the_rest(tmp_path: Path, made: list[Entry]) -> None:
+LENGTH_AT = 4
+DAMAGE: dict[str, Callable[[Entry], tuple[int, bytes]]] = {
+    "no frame": lambda entry: (0, bytes(8)),
+    "a longer frame, which ends inside of the next": lambda entry: (
+        LENGTH_AT,
+        bytes([entry.head.length + 74 & 0xFF]),
+    ),
+    "a frame that ends where the next one does": lambda entry: (
+        LENGTH_AT,
+        bytes([2 * entry.head.length & 0xFF]),
+    ),
+    "other content": lambda entry: (entry.head.length - 1, b"\xa5"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_split_points_of_a_damaged_log_are_those_of_the_rest(
+    tmp_path: Path, made: list[Entry], damage: str
+) -> None:
     entry = made[14]
-    overwrite(tmp_path, entry.position, bytes(8))
+    offset, data = DAMAGE[damage](entry)
+    overwrite(tmp_path, entry.position + offset, data)
     found = list(LogFiles(tmp_path).split_points(0, made[-1].end, 0, 1))
     marks = [mark for one in found for mark in one.marks]
     assert marks == [one.position for one in made if one is not entry]
     assert sum(one.events for one in found) == LAST - 1
+    with open_reader(tmp_path) as reader:
+        for one in found:  # a query goes on there
+            reader.read(one.next, made[-1].end)

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from reknit.spark.data_source import ReknitDataSource
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.source.stream_reader import ReknitStreamReader
 from reknit.spark.stages.capture import into_table

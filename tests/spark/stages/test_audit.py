@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.pipeline.report import report_html
 from reknit.spark.stages.audit.lake import audit_lake
 from reknit.spark.stages.audit.totals import NEVER_CAPTURED

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from reknit.batch import Batch
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile
+from reknit.spark.lake.commits import Commit, LakeFile
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.task_files import TaskFiles, lake_file
 from reknit.spark.stages.checks import DoesNotAddUp, check_sum
 from reknit.spark.stages.settle.expand_files import plan_events, read_events

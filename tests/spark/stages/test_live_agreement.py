@@ -27,7 +27,7 @@ from reknit.protocol.recovery.recovery import Recovery
 from reknit.protocol.subscribe.subscriber import DeliverBatches, Subscriber
 from reknit.records import Outcomes, SubscriberClosed
 from reknit.seqset import SeqSet
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.source.outcome_rows import outcome_rows
 from reknit.spark.stages.audit.lake import audit_lake

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reknit.batch import Batch
-from reknit.spark.lake.commit_log import Lake, LakeError
+from reknit.spark.lake.commits import LakeError
 from reknit.spark.lake.history import Archive
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.maintenance import compact
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.stages.audit.lake import losses_lake

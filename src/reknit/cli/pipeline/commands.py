@@ -149,3 +149,11 @@ def expire(
     from reknit.cli.pipeline.maintenance import expire_days, first_day
 
     expire_days(lake, first_day(before, older_than), table, keep, as_json)
+
+
+@app.command()
+def migrate(lake: opt.LakeDir = LAKE, as_json: AsJson = False) -> None:
+    """Bring over a lake that an older reknit wrote. Its Parquet files stay where they are; needs no Spark."""
+    from reknit.cli.pipeline.maintenance import migrate_lake
+
+    migrate_lake(lake, as_json)

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 # -- the lake, and Spark
 
-LakeDir = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The lake: the folder with the tables.")]
+
+def lake_location(text: str | Path) -> Path | str:
+    """Where a lake is: a folder, or an address in an object store."""
+    return text if isinstance(text, str) and "://" in text else Path(text)
+
+
+LakeRoot = Path | str
+LakeDir = Annotated[
+    Any,
+    typer.Option(
+        "--lake",
+        metavar="DIR|URL",
+        parser=lake_location,
+        help="The lake: the folder with the tables, or s3://bucket/path.",
+    ),
+]
 Master = Annotated[
     str,
     typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], local[2], spark://host:7077 …"),
@@ -63,12 +78,6 @@ class RunOptions(NamedTuple):
     events: Annotated[
         bool, typer.Option("--events/--no-events", help="Also write table `events`, with one row per event.")
     ] = True
-    table_format: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="FORMAT", help="Format of table `events`: parquet, delta or iceberg."
-        ),
-    ] = "parquet"
     archive: Annotated[
         list[str],
         typer.Option(
@@ -89,6 +98,23 @@ class RunOptions(NamedTuple):
             help="A topic of dead letters, beside those that the nodes name; can be repeated.",
         ),
     ] = []  # noqa: RUF012
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            "--work",
+            metavar="DIR",
+            help="Folder for checkpoints and locks of a lake in an object store.  [default: in ~/.local/state]",
+        ),
+    ] = None
+    lineage: Annotated[
+        str,
+        typer.Option(
+            "--lineage",
+            metavar="URL|FILE",
+            envvar="OPENLINEAGE_URL",
+            help="Tell a server, or a file, what the run read and wrote: events of OpenLineage.",
+        ),
+    ] = ""
     data_loss: Annotated[
         str,
         typer.Option(

@@ -12,22 +12,23 @@ from typing import Final
 import typer
 
 from reknit.cli.output import INTERRUPTED, print_json, say
-from reknit.cli.pipeline.options import RunOptions, SparkOptions
+from reknit.cli.pipeline.options import LakeRoot, RunOptions, SparkOptions
 from reknit.cli.pipeline.spark_session import access, spark_session
 from reknit.cli.running import WAIT_S, node_url
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.pipeline.nodes import is_up_to_date
-from reknit.spark.pipeline.pipeline import Pipeline, PipelineFailed, PipelineSettings
+from reknit.spark.pipeline.pipeline import CHECKPOINTS, Pipeline, PipelineFailed, PipelineSettings
 from reknit.spark.pipeline.progress import Figures, ProgressScreen
+from reknit.spark.stages.capture import check_checkpoint
 
 
-def run_pipeline(lake: Path, options: RunOptions, on: SparkOptions, as_json: bool) -> None:
+def run_pipeline(lake: LakeRoot, options: RunOptions, on: SparkOptions, as_json: bool) -> None:
     """Run the pipeline until it is done or a signal stops it, and print its figures."""
     settings = _settings(options)
     signals = StopSignals()
     try:
         # Nodes, archives and the lock come first: Spark takes long to start.
-        opened, ends = _open(lake, settings)
+        opened, ends = _open(lake, options.work, settings)
         with opened.locked() as folder:
             if settings.is_once and is_up_to_date(folder, ends, settings.events):
                 _print(Figures(stage="done"), lake, as_json)
@@ -43,7 +44,7 @@ def run_pipeline(lake: Path, options: RunOptions, on: SparkOptions, as_json: boo
 
 def _run(
     folder: Lake,
-    lake: Path,
+    lake: LakeRoot,
     settings: PipelineSettings,
     on: SparkOptions,
     signals: StopSignals,
@@ -57,14 +58,14 @@ def _run(
         _print(figures, lake, as_json)
 
 
-def _print(figures: Figures, lake: Path, as_json: bool) -> None:
+def _print(figures: Figures, lake: LakeRoot, as_json: bool) -> None:
     if as_json:
         print_json(figures)
     else:
         _print_figures(figures, lake)
 
 
-def _open(lake: Path, settings: PipelineSettings) -> tuple[Lake, dict[str, int]]:
+def _open(lake: LakeRoot, work: Path | None, settings: PipelineSettings) -> tuple[Lake, dict[str, int]]:
     """The lake, which is created only if the nodes let the pipeline in; and how far their journals reach."""
     for root in settings.archives:
         Lake(root)
@@ -75,7 +76,10 @@ def _open(lake: Path, settings: PipelineSettings) -> tuple[Lake, dict[str, int]]
             nodes.ask()
         for why in nodes.away.values():
             say(f"{why}; its events stay there until it is back")
-    return Lake.create(lake), nodes.ends
+    opened = Lake.create(lake, work)
+    for table in ("batches", "outcomes"):
+        check_checkpoint(opened, table, opened.root / CHECKPOINTS / table)
+    return opened, nodes.ends
 
 
 def _settings(options: RunOptions) -> PipelineSettings:
@@ -87,11 +91,11 @@ def _settings(options: RunOptions) -> PipelineSettings:
         grace_s=options.grace,
         interval_s=options.interval,
         events=options.events,
-        format=options.table_format,
         dead_letter_topics=tuple(options.dead_letter_topic),
         allow_missing=options.allow_missing,
         fail_on_data_loss=options.data_loss == "fail",
         archives=tuple(options.archive),
+        lineage=options.lineage,
         token=token,
         tls=tls,
     )
@@ -114,7 +118,7 @@ def in_words_of_the_command(text: str) -> str:
     return text
 
 
-def _print_figures(figures: Figures, lake: Path) -> None:
+def _print_figures(figures: Figures, lake: LakeRoot) -> None:
     typer.echo(
         f"{figures.settled:,} events settled from {figures.batches:,} batch{'es' * (figures.batches != 1)} into {lake}: "
         f"{figures.lost:,} lost, {figures.late:,} late, {figures.held:,} held, "

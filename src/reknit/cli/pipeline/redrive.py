@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import typer
 
 from reknit.cli.output import print_json, say
-from reknit.cli.pipeline.options import SparkOptions
+from reknit.cli.pipeline.options import LakeRoot, SparkOptions
 from reknit.cli.pipeline.spark_session import access, open_lake
 from reknit.cli.running import node_url
 from reknit.spark.sink.options import SinkOptions
@@ -29,7 +28,7 @@ def sink_options(node: str) -> SinkOptions:
 
 
 def redrive_letters(
-    lake: Path,
+    lake: LakeRoot,
     on: SparkOptions,
     to: SinkOptions,
     where: str,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reknit.cli.output import events, print_json, say
-from reknit.cli.pipeline.options import SparkOptions
+from reknit.cli.pipeline.options import LakeRoot, SparkOptions
 from reknit.cli.pipeline.spark_session import open_lake
 from reknit.cli.tables import cell
 from reknit.errors import LocalError
@@ -32,7 +32,7 @@ LATENCY_GROUPS = ("node", "subscriber", "topic")
 
 
 def report_audit(
-    lake: Path,
+    lake: LakeRoot,
     on: SparkOptions,
     report: Path | None,
     window_s: int,
@@ -81,14 +81,16 @@ def _verdict(found: Audit) -> str:
     return ", ".join(words)
 
 
-def report_losses(lake: Path, on: SparkOptions, topic: str, limit: int, as_json: bool) -> None:
+def report_losses(lake: LakeRoot, on: SparkOptions, topic: str, limit: int, as_json: bool) -> None:
     """Print the ranges of lost events."""
     with open_lake(lake, on) as (spark, folder):
         rows = losses_lake(spark, folder, topic, limit)
     _print_rows(rows, as_json, "nothing is lost")
 
 
-def report_dead_letters(lake: Path, on: SparkOptions, by: str, where: str, limit: int, as_json: bool) -> None:
+def report_dead_letters(
+    lake: LakeRoot, on: SparkOptions, by: str, where: str, limit: int, as_json: bool
+) -> None:
     """Print the number of dead letters per group."""
     names = _columns(by, GROUPS)
     with open_lake(lake, on) as (spark, folder):
@@ -97,7 +99,7 @@ def report_dead_letters(lake: Path, on: SparkOptions, by: str, where: str, limit
     _print_rows(rows, as_json, "there are no dead letters")
 
 
-def report_latency(lake: Path, on: SparkOptions, by: str, as_json: bool) -> None:
+def report_latency(lake: LakeRoot, on: SparkOptions, by: str, as_json: bool) -> None:
     """Print quantiles of the time from publishing to acceptance."""
     names = _columns(by, LATENCY_GROUPS)
     with open_lake(lake, on) as (spark, folder):

@@ -6,15 +6,15 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from reknit.cli.output import fail
-from reknit.cli.pipeline.options import SparkOptions
+from reknit.cli.pipeline.options import LakeRoot, SparkOptions
 from reknit.config import load
 from reknit.errors import ReknitError
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.commits import LakeError
+from reknit.spark.lake.lake import Lake
 from reknit.spark.runtime.session import build_session
 from reknit.transport.tls import TlsFiles, client_files
 from reknit.trust.own_token import own_token
@@ -27,9 +27,12 @@ def access() -> tuple[str, TlsFiles]:
 
 
 @contextmanager
-def open_lake(lake: Path, on: SparkOptions) -> Iterator[tuple[SparkSession, Lake]]:
+def open_lake(lake: LakeRoot, on: SparkOptions) -> Iterator[tuple[SparkSession, Lake]]:
     """A session, and the lake. The lake is opened first, since Spark takes long to start."""
     folder = Lake(lake)
+    # After a crash, what is left of a commit is carried out here, unless a pipeline runs and does it itself.
+    with suppress(LakeError), folder.locked():
+        folder.redo()
     with spark_session(on) as spark:
         yield spark, folder
 

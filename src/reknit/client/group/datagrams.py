@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from reknit.transport.udp import OnDatagram
 from reknit.view import Member
 from reknit.wire.bundle import Bundler, Datagram
-from reknit.wire.groups import GroupHello
+from reknit.wire.groups import GroupBeat, GroupHello
 from reknit.wire.sealed import SEAL_BYTES, TO_ALL, to_member
 
 ADDRESSES_MAX: Final = 4096
@@ -69,8 +69,8 @@ class GroupDatagrams:
             return
         if self._transport.is_reply_possible:
             self._addresses[sender] = f"{address[0]}:{address[1]}"
-        elif isinstance(item, GroupHello) and item.member.address:
-            self._addresses[sender] = item.member.address
+        elif told := _told_address(item):
+            self._addresses[sender] = told
 
     def to_peer(self, peer: bytes | None) -> Bundler:
         """The messages for one member, or for all."""
@@ -104,3 +104,14 @@ class GroupDatagrams:
                 self._transport.send(datagrams, address)
         if len(self._bundlers) > ADDRESSES_MAX:
             self._bundlers.clear()
+
+
+def _told_address(item: object) -> str:
+    """The address that a sender names as its own, where that of its datagrams is not."""
+    match item:
+        case GroupHello(member=member):
+            return member.address
+        case GroupBeat(address=address):
+            return address
+        case _:
+            return ""

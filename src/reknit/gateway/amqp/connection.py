@@ -22,7 +22,7 @@ from reknit.gateway.amqp.links.rights import ClientRights
 from reknit.gateway.amqp.links.services import DeliveryCounts, LinkServices
 from reknit.gateway.amqp.links.turns import LinkTurns
 from reknit.gateway.amqp.node_client import NodeClient
-from reknit.gateway.amqp.sasl import NotSasl, SaslServer, SaslState
+from reknit.gateway.amqp.sasl import AMQP_HEADER, AmqpHeader, NotAmqp, NotSasl, SaslServer, SaslState
 from reknit.gateway.amqp.security import AmqpSecurity
 from reknit.gateway.client_quotas import ClientQuotas
 from reknit.gateway.publish_pace import PublishPace
@@ -84,6 +84,7 @@ class AmqpConnection(asyncio.Protocol):
         self._is_counted = False
         """Whether it counts as a connection of its identity."""
         self._sasl: SaslServer | None = None
+        self._header = AmqpHeader()
         self._engine: ProtonEngine | None = None
         self._links: LinkTable | None = None
         """None until the client is known."""
@@ -129,10 +130,22 @@ class AmqpConnection(asyncio.Protocol):
             return
         if self._sasl is not None:
             data = self._authenticate(self._sasl, data)
+        if data and not self._header.is_complete:
+            data = self._after_header(data)
         engine = self._engine
         if data and engine is not None:
             self._contain(lambda: engine.push(data))
             self._turn()
+
+    def _after_header(self, data: bytes) -> bytes:
+        """The bytes of AMQP, header included, once it is complete."""
+        try:
+            return self._header.feed(data)
+        except NotAmqp as error:
+            log.warning("closing the connection from %s: %s", self._address, error)
+            self._transport.write(AMQP_HEADER)  # "the protocol header that is acceptable", before closing
+            self._transport.close()
+            return b""
 
     def eof_received(self) -> bool:
         if self._engine is not None:

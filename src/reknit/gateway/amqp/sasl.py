@@ -71,6 +71,45 @@ class NotSasl(RemoteError):
         return f"not a SASL exchange: {self.what}"
 
 
+class NotAmqp(RemoteError):
+    """After the SASL exchange, or without one, the client did not send the header of AMQP.
+
+    >>> print(NotAmqp(b"AMQP\\x03\\x01\\x00\\x00"))
+    AMQP begins with another header than b'AMQP\\x03\\x01\\x00\\x00'
+    """
+
+    def __init__(self, header: bytes) -> None:
+        super().__init__(header)
+        self.header = header
+
+    def __str__(self) -> str:
+        return f"AMQP begins with another header than {self.header!r}"
+
+
+class AmqpHeader:
+    """The first bytes after SASL. Proton would take a SASL header for a second exchange, which its own code does.
+
+    >>> header = AmqpHeader()
+    >>> header.feed(b"AMQP"), header.is_complete, header.feed(AMQP_HEADER[4:] + b"more"), header.is_complete
+    (b'', False, b'AMQP\\x00\\x01\\x00\\x00more', True)
+    """
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self.is_complete = False
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes of AMQP, header included, once it is complete. Raises `NotAmqp`."""
+        self._buffer += data
+        header = self._buffer[:HEADER_BYTES]
+        if not AMQP_HEADER.startswith(header):
+            raise NotAmqp(header)
+        if len(header) < HEADER_BYTES:
+            return b""
+        self.is_complete = True
+        return self._buffer
+
+
 def _other_protocol(header: bytes) -> str:
     """What a client speaks that does not speak AMQP."""
     if header[:2] == TLS_RECORD:

@@ -10,15 +10,13 @@ from typing import NamedTuple, cast
 
 import httptools
 from msgspec.structs import replace
-from wsproto import ConnectionType
-from wsproto.connection import Connection as WsConnection
-from wsproto.events import CloseConnection, Message, Ping
 from wsproto.utilities import RemoteProtocolError
 
 from reknit.config import HttpSettings
 from reknit.credentials import NO_CREDENTIALS
 from reknit.gateway.access import Access
 from reknit.gateway.client_quotas import RETRY_AFTER_S, ClientQuotas
+from reknit.gateway.http.channels import Channels
 from reknit.gateway.http.connections import ConnectionRegistry
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import TunnelFormat
@@ -28,6 +26,7 @@ from reknit.gateway.http.origins import OriginPolicy
 from reknit.gateway.http.requests import HttpRequest, RequestReader, RequestRefused, answer_head
 from reknit.gateway.http.room import TunnelRoom
 from reknit.gateway.http.scopes import TunnelScope
+from reknit.gateway.http.websocket import WebSocketReader
 from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpened, TunnelServer
 from reknit.transport.authorities import credentials_of
 from reknit.trust.connection_counts import ConnectionCounts
@@ -71,13 +70,13 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
     """A client's connection. As a tunnel it holds little more than its transport and its group."""
 
     __slots__ = (
-        "_begun", "_counted", "_format", "_group", "_is_encrypted", "_is_ending", "_is_head", "_peer", "_proof",
-        "_reader", "_refusal", "_services", "_transport", "_waiting", "_ws", "address", "answered", "certified",
-        "fd", "opened_at",
+        "_begun", "_channels", "_counted", "_format", "_frames", "_group", "_is_encrypted", "_is_ending", "_is_head",
+        "_is_subscribed", "_peer", "_proof", "_reader", "_refusal", "_transport", "_waiting", "address", "answered",
+        "certified", "fd", "opened_at", "services",
     )  # fmt: skip
 
     def __init__(self, services: HttpServices) -> None:
-        self._services = services
+        self.services = services
         self._reader: RequestReader | None = None
         self._waiting: list[HttpRequest] | None = None
         """Requests that arrived while one is being answered; None if no request is being answered."""
@@ -90,12 +89,17 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._peer = ""
         """The other end of the connection. `address` is the client's, behind trusted proxies."""
         self._format: TunnelFormat | None = None
-        self._ws: WsConnection | None = None
+        self._frames: WebSocketReader | None = None
+        """Of a WebSocket."""
+        self._channels: Channels | None = None
+        """The tunnels of a WebSocket."""
         self._is_ending = False
         self._group: TunnelGroup | None = None
         self._proof = NOBODY
         self._counted = ""
         """The identity that the tunnel counts for as a connection; empty if for none."""
+        self._is_subscribed = False
+        """Whether it counts as a subscription, too."""
         self.certified = NO_CREDENTIALS
         self.address = ""
         self.answered = 0
@@ -112,7 +116,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         peer = self._transport.get_extra_info("peername")
         self.address = self._peer = peer[0] if peer else "local"
         self.certified = credentials_of(self._transport)
-        services = self._services
+        services = self.services
         if not services.room.has_room(self.fd):
             why = "the server has reached its limit of open files; try again later"
             self._answer_refusal(RequestRefused(503, why))
@@ -126,8 +130,8 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         services.connections.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._ws is not None:
-            self._receive_frames(data)
+        if self._frames is not None:
+            self._receive_frames(self._frames, data)
         elif self._reader is not None:
             try:
                 self._reader.feed(data if self._begun is None else self._after_proxy_header(data))
@@ -154,25 +158,32 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._reader = self._ws = None
+        self._reader = self._frames = None
         self._leave()
-        self._services.connections.closed(self)
+        self.services.connections.closed(self)
 
     def pause_writing(self) -> None:
-        services = self._services
-        services.tunnels.receive(TunnelBlocked(True), self, services.loop.time())
+        self._block(True)
 
     def resume_writing(self) -> None:
-        services = self._services
-        services.tunnels.receive(TunnelBlocked(False), self, services.loop.time())
-        services.feed.perform()
+        self._block(False)
+
+    def _block(self, is_full: bool) -> None:
+        """The socket is full, or has room again."""
+        services = self.services
+        if self._channels is not None:
+            self._channels.block(is_full)
+            return
+        services.tunnels.receive(TunnelBlocked(is_full), self, services.loop.time())
+        if not is_full:
+            services.feed.perform()
 
     # -- requests
 
     def _on_request(self, request: HttpRequest) -> None:
         if self._waiting is None:
             self._waiting = []
-            self._services.connections.complete(self)
+            self.services.connections.complete(self)
             self._begin(request)
         elif len(self._waiting) < PIPELINE_MAX:
             self._waiting.append(request)
@@ -183,14 +194,14 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         """Answer a request."""
         self._is_head = request.method == "HEAD"
         scheme = "https" if self._is_encrypted else "http"
-        proxies = self._services.proxies
+        proxies = self.services.proxies
         if proxies.is_trusted(self._peer):
             self.address = proxies.client(self._peer, request.headers.get("x-forwarded-for", ""))
             host, told = proxies.forwarded(request.headers)
             scheme = told or scheme
             if host:
                 request.headers["host"] = host
-        self._services.on_request(self, replace(request, scheme=scheme))
+        self.services.on_request(self, replace(request, scheme=scheme))
 
     def _on_continue(self) -> None:
         """A client waits before it sends a body. One that also sent requests before must not take it for an answer."""
@@ -205,8 +216,8 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             self._answer_refusal(self._refusal)
         elif self._reader is not None:
             self._waiting = None
-            self.opened_at = self._services.loop.time()
-            self._services.connections.awaits(self)
+            self.opened_at = self.services.loop.time()
+            self.services.connections.awaits(self)
 
     def _refuse(self, refusal: RequestRefused) -> None:
         """Read nothing more. The requests before are answered first."""
@@ -224,7 +235,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self, request: HttpRequest, status: int, text: str, headers: Sequence[tuple[str, str]] = ()
     ) -> None:
         """Answer a request with plain text."""
-        headers = [TEXT, *headers, *self._services.origins.cors(request)]
+        headers = [TEXT, *headers, *self.services.origins.cors(request)]
         self.answer(status, headers, _line(text), request.keep_alive)
 
     def answer(
@@ -247,34 +258,56 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     # -- as a tunnel
 
-    def become_tunnel(self, format: TunnelFormat, head: bytes, ws: bool = False) -> None:
+    def become_tunnel(self, format: TunnelFormat, head: bytes) -> None:
         """The answer stays open from here on. Nothing more is read except a WebSocket's frames."""
         self._format = format
         self._reader = None
         self._waiting = None
-        if ws:
-            self._ws = WsConnection(ConnectionType.SERVER)
         self.write(head)
 
-    def tunnel_refusal(self, user: Identity) -> TunnelRefusal | None:
-        """Why the connection can't become a tunnel of this user now; None if it can, and is one from now on."""
+    def become_websocket(
+        self, user: Identity, format: TunnelFormat, channels: Channels, head: bytes, is_compressed: bool
+    ) -> None:
+        """The connection is a WebSocket from here on, with these channels."""
+        self._proof = user
+        self._channels = channels
+        bytes_max = self.services.settings.request_bytes_max
+        self._frames = WebSocketReader(self.write, bytes_max, is_compressed)
+        self.become_tunnel(format, head)
+        self.services.logins.add(self)
+        self.awaits_channel(True)
+
+    def awaits_channel(self, is_so: bool) -> None:
+        """Whether a WebSocket has no channel: as a connection without a request, it is not kept for long."""
+        connections = self.services.connections
+        if not is_so:
+            connections.complete(self)
+        elif not self._is_ending and not self.is_closing:
+            self.opened_at = self.services.loop.time()
+            connections.awaits(self)
+
+    def tunnel_refusal(self, user: Identity, is_websocket: bool = False) -> TunnelRefusal | None:
+        """Why the connection can't become a tunnel of this user now; None if it can, and is one from now on.
+
+        The channels of a WebSocket count as subscriptions of their own.
+        """
         if self.is_closing:
             return TunnelRefusal(503, "the client has left")
-        if why := self._services.room.refusal(self.fd, self.address):
+        if why := self.services.room.refusal(self.fd, self.address):
             return TunnelRefusal(503, why)
-        if why := self._count(user.name):
+        if why := self._count(user.name, not is_websocket):
             return TunnelRefusal(429, f"RESOURCE_EXHAUSTED: {why}")
         return None
 
-    def _count(self, who: str) -> str:
-        """Count a connection and a subscription of an identity. Returns why it may not have them."""
-        services = self._services
+    def _count(self, who: str, is_subscribed: bool) -> str:
+        """Count a connection of an identity, and perhaps a subscription. Returns why it may not have them."""
+        services = self.services
         if why := services.quota.enter(who, self.address):
             return why
-        if why := services.quotas.subscribe(who):
+        if is_subscribed and (why := services.quotas.subscribe(who)):
             services.quota.leave(who)
             return why
-        self._counted = who
+        self._counted, self._is_subscribed = who, is_subscribed
         return ""
 
     def answer_refusal(self, refusal: TunnelRefusal) -> None:
@@ -295,9 +328,9 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._proof = user
         self.write(chunk(first) if format.is_chunked and not is_raw else first)
         opened = TunnelOpened("", self.address, request.place, request.journal)
-        self._group = self._services.feed.open(self, format, scope, is_raw, opened)
+        self._group = self.services.feed.open(self, format, scope, is_raw, opened)
         if self._group is not None:
-            self._services.logins.add(self)
+            self.services.logins.add(self)
 
     @property
     def proof(self) -> Identity:
@@ -310,6 +343,8 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     def review(self, access: Access) -> None:
         """The rules have changed: end a tunnel that would carry other events now."""
+        if self._channels is not None:
+            self._channels.review(access)
         if self._group is not None and not self._group.scope.is_same(access.readable(self._proof.name)):
             text = f"the rules for {self._proof.name} have changed; reconnect for what it may read now"
             self.end(f"PERMISSION_DENIED: {text}")
@@ -322,7 +357,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._is_ending = True
         self._transport.close()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, size: int = 0) -> None:
         """Send: straight to the socket unless earlier bytes are still buffered, or the transport encrypts them.
 
         A transport collects writes until the end of the event loop's turn: the first of thousands would wait for the
@@ -333,7 +368,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             return
         if self._is_encrypted or transport.get_write_buffer_size():
             transport.write(data)
-            self._services.connections.filled(self)
+            self.services.connections.filled(self)
             return
         try:
             sent = write(self.fd, data)
@@ -341,7 +376,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             sent = 0  # the socket is full or closed: the transport deals with both
         if sent < len(data):
             transport.write(data[sent:])
-            self._services.connections.filled(self)
+            self.services.connections.filled(self)
 
     @property
     def waiting_bytes(self) -> int:
@@ -365,10 +400,12 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             is_raw = not self._format.is_chunked if group is None else group.is_raw
             self.write(data if is_raw else chunk(data) + b"0\r\n\r\n")
         self._transport.close()
-        self._services.loop.call_later(LINGER_S, self._transport.abort)
+        self.services.loop.call_later(LINGER_S, self._transport.abort)
 
     def close(self) -> None:
         """Close when all is sent."""
+        if self._channels is not None:
+            self.end("no channel was opened")
         self._transport.close()
 
     def abort(self) -> None:
@@ -377,32 +414,30 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     def _leave(self) -> None:
         """The connection is no longer a tunnel."""
+        channels, self._channels = self._channels, None
+        if channels is not None:
+            channels.close()
         if self._counted:
-            self._services.quota.leave(self._counted)
-            self._services.quotas.unsubscribe(self._counted)
+            self.services.quota.leave(self._counted)
+            if self._is_subscribed:
+                self.services.quotas.unsubscribe(self._counted)
             self._counted = ""
-        self._services.logins.remove(self)
-        self._services.tunnels.receive(TunnelClosed(), self, 0.0)
+        self.services.logins.remove(self)
+        self.services.tunnels.receive(TunnelClosed(), self, 0.0)
         group, self._group = self._group, None
         if group is not None:
-            self._services.feed.release(group)
+            self.services.feed.release(group)
 
-    def _receive_frames(self, data: bytes) -> None:
-        """Answer a WebSocket client's pings and its close. Other messages are ignored."""
-        assert self._ws is not None
+    def _receive_frames(self, frames: WebSocketReader, data: bytes) -> None:
+        """What a WebSocket's client says."""
         try:
-            self._ws.receive_data(data)
-            for event in self._ws.events():
-                match event:
-                    case Ping():
-                        self.write(self._ws.send(event.response()))
-                    case CloseConnection():
-                        self.write(self._ws.send(event.response()))
-                        self._transport.close()
-                    case Message():
-                        pass
-                    case _:
-                        pass
+            for message in frames.feed(data):
+                if self._channels is None:
+                    return
+                if why := self._channels.receive(message):
+                    raise RemoteProtocolError(why)
+            if frames.is_closed:
+                self._transport.close()
         except RemoteProtocolError as error:
             self.end(str(error))
 

@@ -207,9 +207,9 @@ class TunnelFeed:
         if not data:
             return
         group.written_at = now
-        framed = group.frame(data)
+        framed = group.frame(group.format.pack(data))
         for connection in cast(list[TunnelConnection], list(self._server.live(group.key))):
-            connection.write(framed)
+            connection.write(framed, len(data))
 
     def heartbeat(self, quiet_s: float) -> None:
         """Send a heartbeat to the tunnels of groups that have been quiet for this long."""
@@ -238,7 +238,7 @@ class TunnelFeed:
             return
         group = self.groups[tunnel.group]
         try:
-            data, place = self._replay.next(group, tunnel.place, self._server.position)
+            data, size, place = self._replay.next(group, tunnel.place, self._server.position)
         except Gone:
             self._server.lose(peer, "lost: retention removed events that this client has not received yet")
         else:
@@ -249,7 +249,7 @@ class TunnelFeed:
             if not data and tunnel.state is ServedTunnelState.BEHIND:
                 data = group.format.heartbeat(place)  # a long search must not look like a dead connection
             if data:
-                cast(TunnelConnection, peer).write(group.frame(data))
+                cast(TunnelConnection, peer).write(group.frame(data), size)
         self.perform()
 
     def _lose(self, position: int, lost: Sequence[Removed]) -> None:

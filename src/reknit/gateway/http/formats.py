@@ -1,4 +1,4 @@
-"""How events look on a tunnel: the simple and js formats of mod_pubsub, Server-Sent Events, WebSocket.
+"""How events look on a tunnel: the simple and js formats of mod_pubsub, Server-Sent Events.
 
 A format encodes a batch once. All tunnels with the same format and topics are sent the same bytes.
 """
@@ -28,7 +28,6 @@ from reknit.protocol.tunnel.elements import (
 from reknit.protocol.tunnel.journal_place import JournalPlace
 
 _json: Final = msgspec.json.Encoder()
-_msgpack: Final = msgspec.msgpack.Encoder()
 
 
 class TunnelBatch(msgspec.Struct, frozen=True):
@@ -68,6 +67,9 @@ class TunnelFormat(Protocol):
 
     def closing(self, why: str) -> bytes:
         """The last bytes of a tunnel, with the reason why it closes."""
+
+    def pack(self, data: bytes) -> bytes:
+        """Events as they are sent: compressed, perhaps."""
 
 
 def elements_of(item: TunnelBatch) -> list[tuple[dict[str, str], bytes, str]]:
@@ -117,6 +119,9 @@ class _KnFormat:
 
     def closing(self, why: str) -> bytes:
         return self.event({"status": "503 Closing", LOCATION: ""}, why.encode())
+
+    def pack(self, data: bytes) -> bytes:
+        return data
 
 
 class SimpleFormat(_KnFormat):
@@ -209,67 +214,9 @@ class SseFormat:
     def closing(self, why: str) -> bytes:
         return b"event: closing\ndata: %b\n\n" % _json.encode({"why": why})
 
-
-def ws_frame(opcode: int, data: bytes) -> bytes:
-    """A complete, unmasked frame, as a server sends it.
-
-    >>> ws_frame(1, b"hi")
-    b'\\x81\\x02hi'
-    """
-    size = len(data)
-    if size < 126:
-        head = bytes((0x80 | opcode, size))
-    elif size < 1 << 16:
-        head = bytes((0x80 | opcode, 126)) + size.to_bytes(2, "big")
-    else:
-        head = bytes((0x80 | opcode, 127)) + size.to_bytes(8, "big")
-    return head + data
+    def pack(self, data: bytes) -> bytes:
+        return data
 
 
-TEXT, BINARY, CLOSE, PING = 1, 2, 8, 9
-GOING_AWAY = 1001
-
-
-class _WsFormat:
-    """The common part of both WebSocket formats."""
-
-    content_type = ""
-    is_chunked = False
-
-    def status(self, elements: Mapping[str, Any], payload: str = "") -> bytes:
-        row = {"type": "opened", **elements, **({"why": payload} if payload else {})}
-        return ws_frame(TEXT, _json.encode(row))
-
-    def heartbeat(self, place: JournalPlace) -> bytes:
-        return ws_frame(TEXT, _json.encode({"type": "heartbeat", "checkpoint": place.text}))
-
-    def closing(self, why: str) -> bytes:
-        words = why.encode()[:120].decode("utf-8", "ignore").encode()
-        return ws_frame(CLOSE, GOING_AWAY.to_bytes(2, "big") + words)
-
-
-class WsJsonFormat(_WsFormat):
-    """WebSocket with one text message for each event."""
-
-    name = "ws-json"
-
-    def batch(self, item: TunnelBatch) -> bytes:
-        rows = zip(item.checkpoints(), envelope(item), strict=True)
-        return b"".join(
-            [ws_frame(TEXT, _json.encode({"type": "event", **row, "checkpoint": at})) for at, row in rows]
-        )
-
-
-class WsBinaryFormat(_WsFormat):
-    """WebSocket with one binary message for each batch: msgpack `[checkpoint, events to skip, the batch's bytes]`."""
-
-    name = "ws-binary"
-
-    def batch(self, item: TunnelBatch) -> bytes:
-        place = JournalPlace(item.epoch, item.position + item.batch.head.length)
-        return ws_frame(BINARY, _msgpack.encode((place.text, item.skip, bytes(item.batch.data))))
-
-
-FORMATS: Final[dict[str, TunnelFormat]] = {
-    one.name: one for one in (SimpleFormat(), JsFormat(), SseFormat(), WsJsonFormat(), WsBinaryFormat())
-}
+FORMATS: Final[dict[str, TunnelFormat]] = {one.name: one for one in (SimpleFormat(), JsFormat(), SseFormat())}
+"""The formats of answers. Those of WebSocket are in `websocket_formats.py`."""

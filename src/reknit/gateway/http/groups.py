@@ -20,8 +20,8 @@ class TunnelConnection(ABC):
     """The client's."""
 
     @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Send. Bytes that do not fit the socket are buffered."""
+    def write(self, data: bytes, size: int = 0) -> None:
+        """Send. Bytes that do not fit the socket are buffered. `size` is theirs at the client, after unpacking."""
 
     @abstractmethod
     def end(self, why: str) -> None:

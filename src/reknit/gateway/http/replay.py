@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from reknit import environment
 from reknit.batch import Batch
@@ -30,6 +30,14 @@ OnLost = Callable[[int, Sequence[Removed]], None]
 """Called with a position after which these events can't be read."""
 
 
+class Part(NamedTuple):
+    """A part of the journal for a group: as it is sent, its size at the client, and the place after it."""
+
+    data: bytes
+    size: int
+    place: JournalPlace
+
+
 class JournalReplay:
     """Reads and encodes parts of one journal, and caches the newest of them."""
 
@@ -38,7 +46,7 @@ class JournalReplay:
         self._epoch = epoch
         self._populate = populate
         self._on_lost = on_lost
-        self._cache: OrderedDict[tuple[Hashable, JournalPlace], tuple[bytes, JournalPlace]] = OrderedDict()
+        self._cache: OrderedDict[tuple[Hashable, JournalPlace], Part] = OrderedDict()
         self._cache_bytes = 0
         self.encoded = 0
         """How many batches were encoded, once for each group and location."""
@@ -48,25 +56,25 @@ class JournalReplay:
         self._cache.clear()
         self._cache_bytes = 0
 
-    def next(self, group: TunnelGroup, place: JournalPlace, edge: int) -> tuple[bytes, JournalPlace]:
+    def next(self, group: TunnelGroup, place: JournalPlace, edge: int) -> Part:
         """The next part for a tunnel of the group after a place, up to the live edge, and the place after that part.
 
         Raises `Gone` if retention removed it.
         """
         if place.position >= edge:
             # Nothing is there yet: a part that is empty now must not be cached, it would be empty for ever.
-            return b"", JournalPlace(self._epoch, edge)
+            return Part(b"", 0, JournalPlace(self._epoch, edge))
         key = (group.key, place)
         found = self._cache.get(key)
         if found is None:
             found = self._read(group, place, edge)
             self._cache[key] = found
-            self._cache_bytes += len(found[0])
+            self._cache_bytes += len(found.data)
             while self._cache_bytes > CACHE_BYTES_MAX and len(self._cache) > 1:
-                self._cache_bytes -= len(self._cache.popitem(last=False)[1][0])
+                self._cache_bytes -= len(self._cache.popitem(last=False)[1].data)
         return found
 
-    def _read(self, group: TunnelGroup, place: JournalPlace, edge: int) -> tuple[bytes, JournalPlace]:
+    def _read(self, group: TunnelGroup, place: JournalPlace, edge: int) -> Part:
         position, skip = place.position, place.index
         parts: list[bytes] = []
         scanned_to = position + SCAN_BYTES
@@ -78,7 +86,8 @@ class JournalReplay:
                 parts += self._encode(group, run, at, entry, skip)
                 skip = 0
             position = run.next_position
-        return b"".join(parts), JournalPlace(self._epoch, min(position, edge))
+        data = b"".join(parts)
+        return Part(group.format.pack(data), len(data), JournalPlace(self._epoch, min(position, edge)))
 
     def _encode(self, group: TunnelGroup, run: Run, at: int, entry: Entry, skip: int) -> list[bytes]:
         parts: list[bytes] = []

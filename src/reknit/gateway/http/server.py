@@ -25,6 +25,7 @@ from reknit.gateway.http.kn.tunnel import KnTunnels
 from reknit.gateway.http.origins import HostPolicy, OriginPolicy
 from reknit.gateway.http.pages import Pages
 from reknit.gateway.http.pattern_tunnels import PatternTunnels
+from reknit.gateway.http.patterns import PatternOpenings
 from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.room import TunnelRoom
@@ -130,7 +131,8 @@ class HttpServer:
                 promises=promises,
             ),
         )
-        patterns = PatternTunnels(settings, access=access, origins=origins, promises=promises)
+        openings = PatternOpenings(settings, access=access, promises=promises)
+        patterns = PatternTunnels(settings, origins=origins, openings=openings)
         by_path = {
             "/kn": kn.answer,
             "/sse": patterns.sse,

@@ -29,6 +29,8 @@ from reknit.node.replication.bridges import Bridges
 from reknit.node.replication.local_publisher import ReportLoss
 from reknit.outcome import Code
 from reknit.protocol.machine import Peer
+from reknit.records import Skipped
+from reknit.records import encode as encode_record
 from reknit.topic import check_topic
 from reknit.wire.codec import encode
 from reknit.wire.messages import Answer, Ask
@@ -39,6 +41,7 @@ ALL_RUNNING_MAX: Final = 1_024
 """The same for all peers."""
 ORDERS = ("pause", "resume", "redrive", "drop_dead_letters", "own", "cancel")
 """Requests that change state, and are answered when the change is durable."""
+TOPIC_SHOWN_MAX: Final = 200
 SKIP = "skip"
 """It changes state too: the loss that it reports is durable before it is answered."""
 UNANSWERABLE = (Refused, LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError)
@@ -210,9 +213,10 @@ class AdminResponder:
         """No member of a group has `[start, stop)`: continue after it, and report it to subscribers that are owed it."""
         topic, source = check_topic(args["topic"]), bytes.fromhex(args["source"])
         if not topic.startswith("group/"):
-            raise ValueError(f"only events of groups can be skipped, not {topic!r}")
+            raise ValueError(f"only events of groups can be skipped, not {topic[:TOPIC_SHOWN_MAX]!r}")
         start, stop = max(int(args["start"]), self._core.intake.expected(source)), int(args["stop"])
         if start < stop:
+            encode_record(Skipped(topic, source, start, stop))  # it must be readable: nothing has changed yet
             self._report_loss((topic, source), start, stop, "no member of the group has it")
         return {"start": start, "stop": stop}, []
 

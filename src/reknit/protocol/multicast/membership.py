@@ -289,7 +289,7 @@ class Membership:
 
     def _own_beat(self) -> GroupBeat:
         assert self.view is not None
-        return GroupBeat(*self.view.key, self.is_coordinator)
+        return GroupBeat(*self.view.key, self.is_coordinator, self.me.address if self.is_coordinator else "")
 
     def _beat(self, message: GroupBeat, peer: bytes, now: float) -> None:
         if self.view is None:

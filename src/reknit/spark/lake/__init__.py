@@ -1,5 +1,5 @@
-"""The lake: a folder of Parquet tables, and the commit log that says which files count.
+"""The lake: a folder of Delta tables, and the commits that add to several of them at once.
 
 May import the nouns. Only `spark_tables` and `columns` need Spark; an archive is read without it. Open `tables.py`
-first for the columns, `commit_log.py` for the files.
+first for the columns, `lake.py` for the commits.
 """

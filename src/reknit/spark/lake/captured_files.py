@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile, added_by
+from reknit.spark.lake.commits import FOLDED, Commit, LakeFile, added_by
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.tables import topic_key
 
 __all__ = [
@@ -54,7 +55,9 @@ def captured_files(lake: Lake, after: int, through: int, earlier: EarlierBatches
 
 
 def is_named(file: LakeFile, earlier: EarlierBatches) -> bool:
-    keys = [*earlier.get(str(added_by(file)), ()), *earlier.get(str(ANY_COMMIT), ())]
+    """Whether these batches may be in a file. One that compaction made may hold batches of any commit."""
+    commits = list(earlier) if file.commit == FOLDED else [str(added_by(file)), str(ANY_COMMIT)]
+    keys = [key for commit in commits for key in earlier.get(commit, ())]
     return bool(keys) and (file.may_hold(keys) or EVERY_TOPIC in keys)
 
 

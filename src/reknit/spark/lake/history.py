@@ -7,11 +7,11 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from reknit.batch import Batch
 from reknit.seqset import SeqSet
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
+from reknit.spark.lake.storage import open_dataset
 from reknit.spark.lake.tables import topic_key
 
 __all__ = ["Archive"]
@@ -70,9 +70,7 @@ class Archive:
                 & (pc.field("stop") > start)
                 & (pc.field("count") > 0)
             )
-            tables.append(
-                ds.dataset(self.lake.paths(files), format="parquet").to_table(columns, filter=wanted)
-            )
+            tables.append(open_dataset(self.lake.paths(files)).to_table(columns, filter=wanted))
         empty = pa.table(
             {
                 "first": pa.array([], pa.int64()),

@@ -11,11 +11,13 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from reknit.errors import LocalError
 from reknit.seqset import SeqSet
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile, sync_file, sync_folder
+from reknit.spark.lake.commits import Commit
+from reknit.spark.lake.lake import Lake
+from reknit.spark.lake.storage import open_dataset
+from reknit.spark.lake.task_files import TaskFiles, lake_file
 
 __all__ = [
     "EVERYTHING",
@@ -137,16 +139,9 @@ def _record(lake: Lake, rows: list[LostRange]) -> None:
         log = lake.log("accept")
         last = log.last()
         id = 0 if last is None else last.id + 1
-        place = lake.root / "accepted_losses" / f"accept-{id}-{uuid4().hex[:8]}.parquet"
-        place.parent.mkdir(exist_ok=True)
-        pq.write_table(table, place, compression="zstd")
-        sync_file(place)
-        sync_folder(place.parent)
-        sync_folder(lake.root)
-        file = LakeFile(
-            "accepted_losses", str(place.relative_to(lake.root)), table.num_rows, place.stat().st_size
-        )
-        log.add(Commit("accept", id, now_us, [file]))
+        plan = TaskFiles(lake.storage.root, f"accept-{id}-{uuid4().hex[:8]}", {"": "accepted_losses"})
+        files = [lake_file(row) for one in plan.write(table.to_batches()) for row in one.to_pylist()]
+        log.add(Commit("accept", id, now_us, files))
 
 
 def _read(lake: Lake, table: str, wanted: ds.Expression | None = None) -> Losses:
@@ -156,7 +151,7 @@ def _read(lake: Lake, table: str, wanted: ds.Expression | None = None) -> Losses
     if not paths:
         return found
     columns = ["topic", "source", "start", "stop"]
-    rows = ds.dataset(paths, format="parquet").to_table(columns, filter=wanted)
+    rows = open_dataset(paths).to_table(columns, filter=wanted)
     for topic, source, start, stop in zip(*(rows.column(name).to_pylist() for name in columns), strict=True):
         found.setdefault((topic, source), SeqSet()).add(start, stop)
     return found

@@ -1,42 +1,28 @@
-"""Maintenance of a lake: compacts small files, expires old days, and deletes files that no longer count.
+"""Maintenance of a lake: merges small files, expires old days, and deletes files that no longer count.
 
-Safe while a pipeline runs. It touches only files that no stage still has to process. A replaced file stays for a
-while, for readers that have it open.
+Delta Lake's library does the work. Safe while a pipeline runs: it touches only files that no stage still has to
+process. A replaced file stays for a while, for readers that have it open.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
-from uuid import uuid4
 
 import msgspec
-import pyarrow.parquet as pq
 
 from reknit.spark.lake.captured_files import EarlierBatches, is_named
-from reknit.spark.lake.commit_log import (
-    COMPACT,
-    STAGES,
-    Commit,
-    Lake,
-    LakeError,
-    LakeFile,
-    added_by,
-    sync_folder,
-)
+from reknit.spark.lake.commits import LakeError, LakeFile, added_by
+from reknit.spark.lake.lake import REDRIVEN, STAGES, Lake
 from reknit.spark.lake.tables import TABLES
 
-__all__ = ["MaintenanceReport", "compact", "expire", "fold_long_logs", "processed_commits"]
+__all__ = ["MaintenanceReport", "compact", "expire", "processed_commits", "prune_runs"]
 
 FILE_BYTES: Final = 128 << 20
-"""Files are compacted up to about this size."""
+"""Files are merged up to about this size."""
 KEEP_S: Final = 3600.0
 COMMITS_MAX: Final = 200
-"""The pipeline folds a log that has more commits than this."""
-ORPHAN_S: Final = 86_400.0
-"""A file that no commit names may be about to be committed; after a day it must be left from a crash."""
+"""The pipeline prunes table `runs` if a stage has more files in it than this."""
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
@@ -44,7 +30,7 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
 
     files_before: int = 0
     files_after: int = 0
-    commits_folded: int = 0
+    runs_pruned: int = 0
     files_expired: int = 0
     rows_expired: int = 0
     files_deleted: int = 0
@@ -60,6 +46,10 @@ class ProcessedCommits(NamedTuple):
     """The last such commit of capture."""
     needed: list[EarlierBatches]
     """Batches of these commits that are needed all the same: of ranges that are held, or were until just now."""
+
+    def limit(self, table: str) -> int | None:
+        """The newest commit whose files of a table every stage has processed; None if no stage reads the table."""
+        return {"settled": self.settle, "batches": self.capture}.get(table)
 
     def covers(self, file: LakeFile) -> bool:
         """True if no stage will read this file again as part of its commit."""
@@ -87,149 +77,82 @@ def processed_commits(lake: Lake) -> ProcessedCommits:
     return ProcessedCommits(min(seen), min([*since, int(last["through"])]), needed)
 
 
-def _touchable(lake: Lake, table: str) -> list[LakeFile]:
-    processed = processed_commits(lake)
-    return [file for file in lake.files(table) if processed.covers(file)]
-
-
 def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) -> MaintenanceReport:
-    """Compact small files and fold commits, then delete files that no longer count."""
+    """Merge small files and prune table `runs`, then delete files that no longer count."""
     with lake.locked("_upkeep"):
-        groups = [
-            group
-            for table in TABLES
-            if not table.is_state
-            for files in _by_folder(_touchable(lake, table.name))
-            for group in _groups(files, file_bytes)
-        ]
-        made = [_join(lake, group) for group in groups]
-        gone = [file.path for group in groups for file in group]
-        if made:
-            _commit(lake, made, gone)
-        deleted = _delete(lake, keep_s)
-        folded = _fold(lake)
+        processed = processed_commits(lake)
+        before, after = 0, 0
+        for table in TABLES:
+            if table.is_state or (limit := processed.limit(table.name)) == -1:
+                continue
+            merged, made = lake.table(table.name).merge(limit, file_bytes)
+            before, after = before + merged, after + made
+        deleted = _vacuum(lake, keep_s)
+        pruned = _prune(lake, keep_s)
     return MaintenanceReport(
-        files_before=len(gone),
-        files_after=len(made),
-        commits_folded=folded,
+        files_before=before,
+        files_after=after,
+        runs_pruned=pruned,
         files_deleted=len(deleted),
         bytes_deleted=sum(deleted),
     )
 
 
-def fold_long_logs(lake: Lake, commits_max: int = COMMITS_MAX) -> int:
-    """Fold the commits of logs that have become long, unless maintenance is running. Returns how many were folded.
+def prune_runs(lake: Lake, commits_max: int = COMMITS_MAX) -> int:
+    """Prune table `runs` if it has become long, unless maintenance is running. Returns how many commits were removed.
 
-    Reading a log takes as long as it has commits, and every run reads them all.
+    Reading a stage's commits takes as long as they are many.
     """
-    if max(lake.log(stage).size for stage in STAGES) <= commits_max:
+    if max(lake.runs.size(stage) for stage in STAGES) <= commits_max:
         return 0
     try:
         with lake.locked("_upkeep"):
-            return _fold(lake)
+            return _prune(lake, KEEP_S)
     except LakeError:
         return 0
 
 
-def _fold(lake: Lake) -> int:
-    """Fold the commits that every stage has processed, and forget files that were removed and deleted."""
+def _prune(lake: Lake, keep_s: float) -> int:
+    """Remove the commits that every stage has processed from table `runs`, and merge its files."""
     processed = processed_commits(lake)
-    limits = {"capture_batches": processed.capture, "settle": processed.settle}
-    removed = {path for commit in lake.log(COMPACT).commits() for path in commit.removes}
-    gone = {path for path in removed if not (lake.root / path).exists()}
-    folded = sum(lake.log(stage).fold(limits.get(stage, 1 << 62), gone) for stage in STAGES)
-    # Last: until a stage's log has forgotten a file, this log has to say that it was removed.
-    forgotten = gone - {
-        file.path for stage in STAGES for one in lake.log(stage).commits() for file in one.files
+    done = lake.log(REDRIVEN).last()
+    limits = {
+        "capture_batches": processed.capture,
+        "settle": processed.settle,
+        "redrive": -1 if done is None else done.id,
     }
-    lake.log(COMPACT).fold(1 << 62, forgotten)
-    return folded
+    pruned = sum(lake.runs.prune(stage, limits.get(stage, 1 << 62)) for stage in STAGES)
+    lake.runs.merge(keep_s)
+    return pruned
 
 
 def expire(
     lake: Lake, before_day: str, tables: Iterable[str] = (), keep_s: float = KEEP_S
 ) -> MaintenanceReport:
-    """Remove the days before `before_day` (2026-01-31) from these tables, or from all that are split by day."""
+    """Remove the days before `before_day` (2026-01-31) from these tables, or from all that are split by day.
+
+    Days with batches or ranges that a stage still has to process stay until the next time.
+    """
     wanted = set(tables) or {table.name for table in TABLES if table.time and not table.is_state}
     with lake.locked("_upkeep"):
-        old = [f for t in sorted(wanted) for f in _touchable(lake, t) if f.day and f.day < before_day]
-        if old:
-            _commit(lake, [], [file.path for file in old])
-        deleted = _delete(lake, keep_s)
-        _fold(lake)
+        processed = processed_commits(lake)
+        files, rows = 0, 0
+        for name in sorted(wanted):
+            found = [file for file in lake.files(name) if file.day and file.day < before_day]
+            needed = {file.day for file in found if not processed.covers(file)}
+            days = sorted({file.day for file in found} - needed)
+            if days:
+                removed = lake.table(name).delete(f"day IN ({', '.join(map(repr, days))})")
+                files, rows = files + removed[0], rows + removed[1]
+        deleted = _vacuum(lake, keep_s)
     return MaintenanceReport(
-        files_expired=len(old),
-        rows_expired=sum(file.rows for file in old),
+        files_expired=files,
+        rows_expired=rows,
         files_deleted=len(deleted),
         bytes_deleted=sum(deleted),
     )
 
 
-def _by_folder(files: list[LakeFile]) -> Iterable[list[LakeFile]]:
-    folders: dict[tuple[str, str], list[LakeFile]] = {}
-    for file in files:
-        folders.setdefault((file.day, file.topic_key), []).append(file)
-    return folders.values()
-
-
-def _groups(files: list[LakeFile], file_bytes: int) -> list[list[LakeFile]]:
-    """Runs of small files, in commit order, each with about `file_bytes` in total."""
-    groups: list[list[LakeFile]] = [[]]
-    size = 0
-    for file in sorted(files, key=added_by):
-        if file.bytes >= file_bytes:
-            continue
-        if size + file.bytes > file_bytes:
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += file.bytes
-    return [group for group in groups if len(group) > 1]
-
-
-def _join(lake: Lake, files: list[LakeFile]) -> LakeFile:
-    first = files[0]
-    place = (lake.root / first.path).parent / f"compact-{uuid4().hex[:12]}.parquet"
-    schema = pq.read_schema(lake.root / first.path)
-    with pq.ParquetWriter(place, schema, compression="zstd") as writer:
-        for file in files:
-            for rows in pq.ParquetFile(lake.root / file.path).iter_batches():
-                writer.write_batch(rows.select(schema.names).cast(schema))
-    with open(place, "rb") as written:
-        os.fsync(written.fileno())
-    sync_folder(place.parent)
-    rows_total, newest = sum(file.rows for file in files), max(map(added_by, files))
-    relative = str(place.relative_to(lake.root))
-    return LakeFile(
-        first.table, relative, rows_total, place.stat().st_size, first.day, first.topic_key, commit=newest
-    )
-
-
-def _commit(lake: Lake, made: list[LakeFile], gone: list[str]) -> None:
-    log = lake.log(COMPACT)
-    last = log.last()
-    log.add(Commit(COMPACT, 0 if last is None else last.id + 1, time.time_ns() // 1000, made, gone))
-
-
-def _delete(lake: Lake, keep_s: float) -> list[int]:
-    """Delete files that were removed at least `keep_s` ago, and files that a crashed writer left.
-
-    Returns their sizes.
-    """
-    now = time.time()
-    named = {file.path for stage in STAGES for commit in lake.log(stage).commits() for file in commit.files}
-    changes = lake.log(COMPACT).commits()
-    named |= {file.path for commit in changes for file in commit.files}
-    removed = {path: commit.time_us / 1e6 for commit in changes for path in commit.removes}
-    sizes: list[int] = []
-    for table in (table.name for table in TABLES):
-        for path in (lake.root / table).rglob("*.parquet"):
-            relative = str(path.relative_to(lake.root))
-            if relative in removed:
-                is_due = now - removed[relative] >= keep_s
-            else:
-                is_due = relative not in named and now - path.stat().st_mtime >= ORPHAN_S
-            if is_due:
-                sizes.append(path.stat().st_size)
-                path.unlink()
-    return sizes
+def _vacuum(lake: Lake, keep_s: float) -> list[int]:
+    """Delete files that no longer count; returns their sizes."""
+    return [size for table in TABLES for size in lake.table(table.name).vacuum(keep_s)]

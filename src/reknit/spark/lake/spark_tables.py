@@ -1,4 +1,4 @@
-"""Reads and writes a lake's tables with Spark.
+"""Reads and writes a lake's tables with Spark: it gets the list of their files, and needs no package of its own.
 
 The tasks of a `Transaction` write durable files under names that no commit has yet (see `task_files`); then it commits
 them all at once. Readers see nothing before the commit; a crash leaves only files that no commit names.
@@ -13,29 +13,26 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reknit.errors import LocalError
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile, sync_folder
+from reknit.spark.lake.commits import Commit, LakeFile, added_by
+from reknit.spark.lake.durable_files import sync_folder
+from reknit.spark.lake.lake import Lake
+from reknit.spark.lake.storage import open_parquet
 from reknit.spark.lake.tables import TABLE_OF, TABLES
 from reknit.spark.lake.task_files import RESULTS, TaskFiles, lake_file
 
 __all__ = [
     "Transaction",
-    "check_format",
     "clear_unfinished",
-    "commit_of_row",
     "read",
     "read_files",
+    "read_heads",
 ]
 
-FORMATS: Final = ("parquet", "delta", "iceberg")
-_PACKAGES: Final = {
-    "delta": "io.delta:delta-spark_2.13:VERSION",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
-}
 OPEN: Final = "_open"
+ROWS_AT_ONCE: Final = 1024
 """The folder with the names of the transactions that are not committed yet."""
 
 
@@ -48,16 +45,45 @@ def read(
 
 def read_files(spark: SparkSession, lake: Lake, table: str, files: Iterable[LakeFile]) -> DataFrame:
     """The rows of some files of a table."""
-    paths = lake.paths(files)
-    if not paths:
+    named = list(files)
+    if not named:
         return _empty(spark, table)
-    return spark.read.schema(TABLE_OF[table].ddl).parquet(*paths)
+    if not lake.storage.is_local:
+        return _read_remote(spark, lake, table, named, TABLE_OF[table].names)
+    return spark.read.schema(TABLE_OF[table].ddl).parquet(*lake.paths(named))
 
 
-def commit_of_row(stage: str) -> Column:
-    """The commit that added a row, for a frame of `read_files` with files that no compaction made."""
-    name = F.col("_metadata.file_name")
-    return F.regexp_extract(name, rf"^{stage}-(\d+)-", 1).cast("bigint")
+def read_heads(spark: SparkSession, lake: Lake, files: Iterable[LakeFile]) -> DataFrame:
+    """Rows of table `batches` without their frames; column `captured` has the commit that added each.
+
+    None of the files may be one that compaction made.
+    """
+    named, columns = list(files), [name for name in TABLE_OF["batches"].names if name != "data"]
+    if not named:
+        return _empty(spark, "batches").select(*columns, F.lit(None).cast("bigint").alias("captured"))
+    if not lake.storage.is_local:
+        return _read_remote(spark, lake, "batches", named, columns, commit="captured")
+    name = F.regexp_extract(F.col("_metadata.file_name"), r"^capture_batches-(\d+)-", 1)
+    return read_files(spark, lake, "batches", named).select(*columns, name.cast("bigint").alias("captured"))
+
+
+def _read_remote(
+    spark: SparkSession, lake: Lake, table: str, files: list[LakeFile], columns: list[str], commit: str = ""
+) -> DataFrame:
+    """The rows of files in an object store: tasks read them with pyarrow, since Spark's Java has no client for it."""
+    paths, commits = lake.paths(files), [added_by(file) for file in files]
+    kinds = {column.name: column.type for column in TABLE_OF[table].columns}
+    ddl = [f"{name} {kinds[name]}" for name in columns] + ([f"{commit} bigint"] if commit else [])
+
+    def read(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks:
+            for number in chunk.column("id").to_pylist():
+                with open_parquet(paths[number]) as file:
+                    for rows in file.iter_batches(ROWS_AT_ONCE, columns=columns):
+                        added = pa.array([commits[number]] * rows.num_rows, pa.int64())
+                        yield rows.append_column(commit, added) if commit else rows
+
+    return spark.range(0, len(paths), 1, len(paths)).mapInArrow(read, ", ".join(ddl))
 
 
 def _empty(spark: SparkSession, table: str) -> DataFrame:
@@ -117,7 +143,7 @@ class Transaction:
 
     def files(self, tables: dict[str, str]) -> TaskFiles:
         """Where tasks write the files of this transaction."""
-        return TaskFiles(str(self.lake.root), self._name, tables)
+        return TaskFiles(self.lake.storage.root, self._name, tables)
 
     def take(self, results: DataFrame) -> int:
         """Add the files that a job's tasks write, a row each (`task_files.RESULTS`); returns the rows in them."""
@@ -140,8 +166,9 @@ class Transaction:
 
     def commit(self, meta: dict[str, Any] | None = None) -> Commit:
         """Commit: from now on all written files count."""
-        for folder in _folders(self.lake.root, self._files):
-            sync_folder(folder)
+        if self.lake.storage.is_local:
+            for folder in _folders(self.lake.root, self._files):
+                sync_folder(folder)
         now_us = time.time_ns() // 1000
         commit = Commit(self.stage, self.id, now_us, self._files, meta=meta or {})
         self.lake.log(self.stage).add(commit)
@@ -158,19 +185,3 @@ def _folders(root: Path, files: Iterable[LakeFile]) -> Iterator[Path]:
             seen.add(folder)
             yield folder
             folder = folder.parent
-
-
-def check_format(spark: SparkSession, name: str) -> str:
-    """The table format for `events`. Raises `LocalError` if this Spark can't write it."""
-    if name not in FORMATS:
-        raise LocalError(f"{name!r} is not a table format: use {', '.join(FORMATS)}")
-    if name == "parquet":
-        return name
-    try:
-        spark.read.format(name).schema("seq bigint").load("/nowhere").isEmpty()
-    except Exception as error:  # Spark raises many types here
-        if "DATA_SOURCE_NOT_FOUND" in str(error) or "ClassNotFound" in str(error):
-            add = f"add its package, as in --conf spark.jars.packages={_PACKAGES[name]}"
-            do = f"{add} with the version for this Spark ({spark.version}), or leave out --format {name}"
-            raise LocalError(f"this Spark has no table format {name!r}: {do}") from None
-    return name

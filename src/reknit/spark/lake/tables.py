@@ -1,7 +1,8 @@
 """The tables of a lake: their columns, what each is for, and where its files lie.
 
-A lake is a folder. `LAKE/<table>/day=…/topic_key=…/*.parquet` holds the rows, `LAKE/_log/<stage>/*.json` says which
-of those files count (see `commit_log`). Nothing here needs Spark, so that an archive can be read without it.
+A lake is a folder, and each table a Delta table in it: `LAKE/<table>/day=…/topic_key=…/*.parquet` holds the rows,
+`LAKE/<table>/_delta_log` says which of those files count. Nothing here needs Spark, so that an archive can be read
+without it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Final
 
-__all__ = ["FORMAT", "MANY_TOPICS", "TABLES", "TABLE_OF", "Column", "Table", "topic_key"]
+__all__ = ["FORMAT", "MANY_TOPICS", "RUNS", "TABLES", "TABLE_OF", "Column", "Table", "topic_key"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of layout and columns. A lake of another version is refused."""
 
 SLUG_CHARS_MAX: Final = 48
@@ -52,6 +53,13 @@ class Table:
         'run bigint'
         """
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The columns that the folders of its files stand for."""
+        if not self.stage:  # every stage writes it
+            return ("stage",)
+        return ("day", "topic_key") if self.time else ()
 
     @property
     def names(self) -> list[str]:
@@ -302,6 +310,20 @@ time     | timestamp | when they were accepted
         ),
         time="",
     ),
+)
+
+RUNS: Final = Table(
+    "runs",
+    "",
+    "The commits of all stages. Each was recorded here before any table changed.",
+    _columns("""
+run      | bigint    | the number of the commit within its stage
+time     | timestamp | when it was made
+rows     | bigint    | the rows that it adds to all tables
+files    | string    | the files that it adds, in JSON
+meta     | string    | what the stage notes about it, in JSON
+"""),
+    time="",
 )
 
 TABLE_OF: Final = {table.name: table for table in TABLES}

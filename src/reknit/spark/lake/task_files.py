@@ -6,9 +6,9 @@ that runs again, or a driver that dies, leaves files that no commit names.
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from reknit.spark.lake.commit_log import LakeFile, sync_file, sync_folder
+from reknit.spark.lake.commits import LakeFile, cannot_write
+from reknit.spark.lake.storage import Storage
 from reknit.spark.lake.tables import MANY_TOPICS, TABLE_OF, Table, topic_key
 
 __all__ = ["RESULTS", "TaskFiles", "TaskWriter", "lake_file"]
@@ -28,10 +28,12 @@ FLUSH_BYTES: Final = 64 << 20
 FOLDERS_MAX: Final = 16
 """Rows of more topics and days than this share a file per day, sorted by topic."""
 RESULTS: Final = (
-    "table string, path string, rows bigint, bytes bigint, events bigint, day string, topic_key string"
+    "table string, path string, rows bigint, bytes bigint, events bigint, "
+    "day string, topic_key string, stats string"
 )
 _DAY_US: Final = 86_400_000_000
-_NO_DAY: Final = "none"
+_NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The name of the folder that readers take for null."""
 _NOWHERE: Final = -(1 << 26)
 """Stands for the day of a row without a time."""
 _UNIQUE: Final = frozenset({"payload", "data", "headers", "fields", "skip", "lost"})
@@ -69,6 +71,7 @@ def lake_file(row: Any) -> LakeFile:
         row["day"],
         row["topic_key"],
         events=row["events"],
+        stats=row["stats"],
     )
 
 
@@ -96,6 +99,12 @@ class TaskWriter:
         return self._files
 
     def _flush(self) -> None:
+        try:
+            self._write_all()
+        except OSError as error:
+            raise cannot_write(self._plan.root, error) from None
+
+    def _write_all(self) -> None:
         if not self._rows:
             return
         rows = pa.Table.from_batches(self._rows)
@@ -131,29 +140,50 @@ class TaskWriter:
         if not rows.num_rows:
             return
         parts = [f"day={day}", f"topic_key={key}"] if table.time else []
-        place = Path(self._plan.root, table.name, *parts, f"{self._plan.name}-{uuid4().hex[:12]}.parquet")
-        os.makedirs(place.parent, exist_ok=True)
+        path = "/".join([table.name, *parts, f"{self._plan.name}-{uuid4().hex[:12]}.parquet"])
         names = rows.schema.names
-        pq.write_table(
+        size = Storage(self._plan.root).write_table(
+            path,
             rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema])),
-            place,
-            compression="zstd",
             use_dictionary=[name for name in names if name not in _UNIQUE | _GROWING],
             write_statistics=[name for name in names if name not in _UNIQUE],
         )
-        sync_file(place)
-        sync_folder(place.parent)
         self._files.append(
             {
                 "table": table.name,
-                "path": str(place.relative_to(self._plan.root)),
+                "path": path,
                 "rows": rows.num_rows,
-                "bytes": place.stat().st_size,
+                "bytes": size,
                 "events": _events(table, rows),
-                "day": day,
+                "day": "" if day == _NO_DAY else day,
                 "topic_key": key,
+                "stats": _stats(rows),
             }
         )
+
+
+def _stats(rows: pa.Table) -> str:
+    """The bounds of the columns that readers ask for, in Delta Lake's JSON: a reader passes over files by them."""
+    named = [name for name in rows.schema.names if _has_bounds(name, rows.schema.field(name).type)]
+    found = {name: pc.min_max(rows[name]).as_py() for name in named}
+    return json.dumps(
+        {
+            "numRecords": rows.num_rows,
+            **{
+                key: {name: _plain(one[end]) for name, one in found.items() if one[end] is not None}
+                for key, end in (("minValues", "min"), ("maxValues", "max"))
+            },
+            "nullCount": {name: rows[name].null_count for name in named},
+        }
+    )
+
+
+def _has_bounds(name: str, type: pa.DataType) -> bool:
+    return name == "topic" or name in _GROWING or pa.types.is_timestamp(type)
+
+
+def _plain(value: Any) -> Any:
+    return f"{value:%Y-%m-%dT%H:%M:%S.%fZ}" if isinstance(value, datetime) else value
 
 
 def _events(table: Table, rows: pa.Table) -> int:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from reknit.errors import LocalError
-from reknit.spark.lake.commit_log import Commit, Lake
+from reknit.spark.lake.commits import Commit
+from reknit.spark.lake.lake import Lake
 from reknit.spark.source.options import SourceOptions
 from reknit.spark.source.query_nodes import QueryNodes
 from reknit.transport.tls import TlsFiles

@@ -1,7 +1,7 @@
 """The pipeline: runs all stages on one lake, continuously or once, and resumes where the last run ended.
 
-Capture is two streaming queries (batches, outcomes). Settle, events and dead letters read the commit log of the stage
-before, and each has a log of its own: a stage that was killed resumes after its last commit. There is no other state.
+Capture is two streaming queries (batches, outcomes). Settle, events and dead letters read the commits of the stage
+before, and each has its own: a stage that was killed resumes after its last commit. There is no other state.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from reknit.errors import LocalError
-from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.history import Archive
-from reknit.spark.lake.maintenance import fold_long_logs
-from reknit.spark.lake.spark_tables import check_format, clear_unfinished
+from reknit.spark.lake.lake import Lake
+from reknit.spark.lake.maintenance import prune_runs
+from reknit.spark.lake.spark_tables import clear_unfinished
 from reknit.spark.options import read_list
+from reknit.spark.pipeline.lineage import told_lineage
 from reknit.spark.pipeline.nodes import PipelineNodes
 from reknit.spark.pipeline.progress import Figures, PipelineProgress, lag
 from reknit.spark.pipeline.progress_reporter import ProgressReporter
@@ -36,9 +37,11 @@ from reknit.transport.tls import NO_FILES, TlsFiles
 
 log = logging.getLogger("reknit.spark")
 
-__all__ = ["Pipeline", "PipelineFailed", "PipelineSettings"]
+__all__ = ["CHECKPOINTS", "Pipeline", "PipelineFailed", "PipelineSettings"]
 
 POLL_S: Final = 0.1
+CHECKPOINTS: Final = "_checkpoints"
+"""The folder in a lake with the checkpoints of capture."""
 STAGES: Final = ("capture_batches", "capture_outcomes", "settle", "events", "dead_letters")
 GRACE_S: Final = 60.0
 LATE_WORKER: Final = "Python worker failed to connect back"
@@ -70,7 +73,6 @@ class PipelineSettings:
     """How often the stages after capture run."""
     events: bool = True
     """Also write table `events`."""
-    format: str = "parquet"
     dead_letter_topics: tuple[str, ...] = ()
     """Topics of dead letters, beside those that the nodes name."""
     allow_missing: bool = False
@@ -82,6 +84,8 @@ class PipelineSettings:
     """Other lakes that are asked for missing events."""
     token: str = ""
     """The token for the nodes."""
+    lineage: str = ""
+    """Where to tell OpenLineage's events: the URL of a server, or a file."""
     tls: TlsFiles = NO_FILES
     """Certificates to trust for nodes at `tls://`; empty: those of the system."""
 
@@ -118,16 +122,16 @@ class Pipeline:
     def run(self) -> Figures:
         """Run the stages. Raises `PipelineFailed`."""
         settings = self.settings
-        check_format(self.spark, settings.format)
         reporter = ProgressReporter(
             self.progress,
             self.lake.id,
-            str(self.lake.root),
+            self.lake.storage.root,
             self._live,
             token=settings.token,
             tls=settings.tls,
         )
-        with self.lake.locked(), closing(self._nodes), reporter:
+        lineage = told_lineage(settings.lineage, self.lake, settings.nodes)
+        with self.lake.locked(), closing(self._nodes), reporter, lineage:
             self._ask_nodes()
             clear_unfinished(self.lake, STAGES)
             try:
@@ -158,6 +162,7 @@ class Pipeline:
 
     def _run(self) -> None:
         queries: dict[str, StreamingQuery] = {}
+        self.lake.redo(STAGES)
         try:
             for table in ("batches", "outcomes"):
                 self._enter(f"capture {table}")
@@ -186,7 +191,7 @@ class Pipeline:
         for name, value in self._source_options().items():
             if value:
                 reader = reader.option(name, value)
-        checkpoint = self.lake.root / "_checkpoints" / table
+        checkpoint = self.lake.root / CHECKPOINTS / table
         write = into_table(self.lake, table, checkpoint, self._count_captured)
         writer = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
         writer = writer.queryName(f"capture {table} {self.lake.id}")
@@ -268,14 +273,14 @@ class Pipeline:
         self._settle(grace_s)
         if self.settings.events and not self._stop.is_set():
             self._enter("events")
-            self.progress.add(events=events_lake(self.spark, self.lake, self.settings.format) or 0)
+            self.progress.add(events=events_lake(self.spark, self.lake) or 0)
         if not self._stop.is_set():
             self._enter("dead letters")
             self._nodes.ask()
             topics, patterns = self._nodes.dead_letter_topics, read_list(self.settings.topics)
             added = dead_letters_lake(self.spark, self.lake, topics, patterns)
             self.progress.add(dead_letters=added or 0)
-        fold_long_logs(self.lake)
+        prune_runs(self.lake)
 
     def _settle(self, grace_s: float) -> None:
         """Settle what was captured; several times if there are more gaps than one run asks for."""

@@ -18,7 +18,7 @@ import msgspec
 
 from reknit.batch_layout import COUNT, HEADER
 from reknit.errors import Gone, JournalCorrupt, MalformedFrame
-from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, LEAD, LEAD_BYTES, MAGIC
+from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, LEAD, LEAD_BYTES, MAGIC, PREFIX, PREFIX_BYTES, checksum
 from reknit.records import encode
 from reknit.spark.source.frame_scan import ScannedFrames, scan
 from reknit.store.directory.layout import Layout
@@ -100,14 +100,18 @@ class LogFiles:
             yield SplitPoints(marks, events, start + size, events_max <= 0)
 
     def _sound_windows(self, position: int, stop: int) -> Iterator[tuple[int, memoryview]]:
-        """Whole frames of `[position, stop)`, without the parts where there are none."""
+        """Whole frames of `[position, stop)`, without damaged ones: after a damaged length is no frame."""
         while position < stop:
             try:
                 for start, window in self._windows(position, stop):
-                    yield start, window
-                    position = start + len(window)
+                    end = _sound(window)
+                    if end:
+                        yield start, window[:end]
+                    position = start + end
+                    if end < len(window):
+                        raise MalformedFrame("checksum does not match the content", f"at position {position}")
                 return
-            except JournalCorrupt as error:
+            except (JournalCorrupt, MalformedFrame) as error:
                 views, position = self._around_damage(position, stop, error, None)
             yield from views
 
@@ -207,6 +211,17 @@ def _whole(view: memoryview) -> int:
     while at + LEAD_BYTES <= size:
         magic, _, _, length = unpack(view, at)
         if magic != MAGIC or length < LEAD_BYTES or at + length > size:
+            break
+        at += length
+    return at
+
+
+def _sound(view: memoryview) -> int:
+    """Where the first damaged frame begins, or the end."""
+    at, size, unpack = 0, len(view), PREFIX.unpack_from
+    while at < size:
+        _, _, _, length, found = unpack(view, at)
+        if length < PREFIX_BYTES or checksum(view[at : at + length]) != found:
             break
         at += length
     return at

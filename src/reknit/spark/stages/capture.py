@@ -16,11 +16,12 @@ from pyspark.sql import functions as F
 
 from reknit.batch_layout import COLUMNS_LEN_AT
 from reknit.spark.lake.columns import add
-from reknit.spark.lake.commit_log import Lake, LakeError
+from reknit.spark.lake.commits import LakeError
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import Transaction
 from reknit.spark.lake.tables import TABLE_OF
 
-__all__ = ["batch_rows", "capture_batch", "into_table", "outcome_rows"]
+__all__ = ["batch_rows", "capture_batch", "check_checkpoint", "into_table", "outcome_rows"]
 
 
 def batch_rows(frame: DataFrame) -> DataFrame:
@@ -53,7 +54,7 @@ def capture_batch(
     if last is not None and batch_id != last.id + 1:
         do = "restore the lake's own checkpoints, or start a new lake"
         raise LakeError(
-            str(lake.root), f"{table} ends with commit {last.id}, but the next one is {batch_id}", do
+            lake.storage.root, f"{table} ends with commit {last.id}, but the next one is {batch_id}", do
         )
     with Transaction(lake, stage, batch_id) as transaction:
         rows = transaction.write(table, _PREPARE[table](frame))
@@ -69,16 +70,26 @@ def into_table(
     def write(frame: DataFrame, batch_id: int) -> None:
         found = offsets(checkpoint, batch_id)
         meta = {"query": query_id(checkpoint), "ends": by_node(found), "offsets": found}
-        last = lake.log(TABLE_OF[table].stage).last()
-        if last is not None and last.meta.get("query") not in (None, meta["query"]):
-            what = f"{table} was written with other checkpoints than those in {checkpoint}"
-            do = "restore the lake's own checkpoints, or start a new lake"
-            raise LakeError(str(lake.root), what, do)
+        check_checkpoint(lake, table, checkpoint)
         rows = capture_batch(lake, table, frame, batch_id, meta)
         if after is not None:
             after(table, batch_id, rows)
 
     return write
+
+
+def check_checkpoint(lake: Lake, table: str, checkpoint: Path) -> None:
+    """Raise `LakeError` if a table was captured with another checkpoint than this: it would be captured twice."""
+    last = lake.log(TABLE_OF[table].stage).last()
+    query = None if last is None else last.meta.get("query")
+    if query is None:
+        return
+    do = "restore the lake's own checkpoints, or start a new lake"
+    if not (checkpoint / "metadata").exists():
+        raise LakeError(lake.storage.root, f"the checkpoint of {table} is missing at {checkpoint}", do)
+    if query != query_id(checkpoint):
+        what = f"{table} was written with other checkpoints than those in {checkpoint}"
+        raise LakeError(lake.storage.root, what, do)
 
 
 def query_id(checkpoint: Path) -> str:

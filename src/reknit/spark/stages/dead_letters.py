@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from reknit.dead_letter import read_letter
 from reknit.errors import MalformedFrame
 from reknit.spark.lake.columns import struct
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import Transaction, read_files
 from reknit.spark.lake.tables import TABLE_OF, topic_key
 from reknit.spark.stages.settle.expand import expand, with_frames

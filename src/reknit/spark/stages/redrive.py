@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,7 +19,8 @@ from pyspark.sql import functions as F
 
 from reknit.errors import LocalError
 from reknit.spark.blocking_connection import BlockingConnection
-from reknit.spark.lake.commit_log import Lake, added_by, write_file
+from reknit.spark.lake.commits import Commit
+from reknit.spark.lake.lake import REDRIVEN, Lake
 from reknit.spark.lake.spark_tables import Transaction, clear_unfinished, read
 from reknit.spark.sink.options import SinkOptions
 from reknit.spark.sink.publisher import SinkPublisher, source_of
@@ -110,6 +110,7 @@ def redrive(
     """
     published, resumed = 0, 0
     with lake.locked("_redrive"):
+        lake.redo(["redrive"])
         clear_unfinished(lake, ["redrive"])
         if not is_dry:
             resumed = sum(_publish(spark, lake, run, to, rate, ttl_ms, None) for run in _unfinished(lake))
@@ -152,13 +153,10 @@ def _plan(spark: SparkSession, lake: Lake, fresh: DataFrame, topics: dict[str, i
     return run
 
 
-def _mark(lake: Lake, run: int) -> Path:
-    return lake.root / "_log" / "redrive" / f"{run:020d}.done"
-
-
 def _unfinished(lake: Lake) -> list[int]:
-    runs = {added_by(file) for file in lake.files("redrives", after=-1)}
-    return sorted(run for run in runs if not _mark(lake, run).exists())
+    """The redrives that were planned and not published to the end."""
+    done = lake.log(REDRIVEN)
+    return [commit.id for commit in lake.log("redrive").commits() if not done.has(commit.id)]
 
 
 def _publish(
@@ -190,5 +188,5 @@ def _publish(
     except BaseException:
         publisher.abort()
         raise
-    write_file(_mark(lake, run), b"")
+    lake.log(REDRIVEN).add(Commit(REDRIVEN, run, time.time_ns() // 1000))
     return publisher.count - publisher.dropped

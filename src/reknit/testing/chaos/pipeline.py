@@ -77,7 +77,7 @@ def events_in(lake: Path) -> dict[str, SeqSet]:
     """The events in table `events` of a lake, by publisher and number."""
     import pyarrow.parquet as parquet
 
-    from reknit.spark.lake.commit_log import Lake
+    from reknit.spark.lake.lake import Lake
 
     opened = Lake(lake)
     found: dict[str, SeqSet] = {}

@@ -70,20 +70,29 @@ class ZenohPeers:
             return
         if len(one.key.encode("utf-8", "replace")) > KEY_BYTES_MAX:
             return
+        try:
+            with suppress(*REFUSED):
+                self._do(step.do, one)
+        except Exception:
+            raise
+        except BaseException:  # Zenoh's library panicked: its session does not survive that
+            with self._lock:
+                self._session = None
+
+    def _do(self, what: str, one: Call) -> None:
         session = self._open()
-        with suppress(*REFUSED):
-            match step.do:
-                case "put":
-                    session.put(one.key, one.payload, **self._options(one.options))
-                case "delete":
-                    options = self._options(one.options)
-                    options.pop("encoding", None)
-                    session.delete(one.key, **options)
-                case "ask":
-                    for _ in session.get(one.key, timeout=ANSWERS_S):
-                        pass
-                case "token":
-                    self._declare(session, one.key)
+        match what:
+            case "put":
+                session.put(one.key, one.payload, **self._options(one.options))
+            case "delete":
+                options = self._options(one.options)
+                options.pop("encoding", None)
+                session.delete(one.key, **options)
+            case "ask":
+                for _ in session.get(one.key, timeout=ANSWERS_S):
+                    pass
+            case "token":
+                self._declare(session, one.key)
 
     def watch(self, key: str) -> list[object]:
         """Blocking: what comes on a key from now on."""

@@ -1,6 +1,7 @@
-// The ways to reach a server. Each calls `on`: opened, event, batch, heard, cut, refused; and stops at `close()`.
+// The ways to reach a server. Each calls `on`: opened, events, heard, cut, refused; and stops at `close()`.
 
 import { decodeMessage } from "./batch.js";
+import { eventOfRow, eventsOf } from "./events.js";
 
 const QUOTED_MAX = 120;
 
@@ -11,7 +12,7 @@ export class EventSourceConnection {
     this.source.addEventListener("opened", (one) => on.opened({ ...JSON.parse(one.data), checkpoint: one.lastEventId }));
     this.source.addEventListener("heartbeat", (one) => on.heard(one.lastEventId));
     this.source.addEventListener("closing", (one) => this.#end(() => on.cut(JSON.parse(one.data).why)));
-    this.source.onmessage = (one) => on.event(JSON.parse(one.data), one.lastEventId);
+    this.source.onmessage = (one) => on.events([eventOfRow(JSON.parse(one.data))], one.lastEventId);
     this.source.onerror = () => this.#end(() => on.cut("disconnected"));
   }
   #end(tell) {
@@ -64,7 +65,7 @@ export class FetchConnection {
     if (fields.event === "opened") this.on.opened({ ...data, checkpoint: fields.id });
     else if (fields.event === "closing") this.on.cut(data.why);
     else if (fields.event === "heartbeat") this.on.heard(fields.id);
-    else if (data !== null) this.on.event(data, fields.id);
+    else if (data !== null) this.on.events([eventOfRow(data)], fields.id);
   }
   close() {
     this.abort.abort();
@@ -76,41 +77,23 @@ export class WebSocketConnection {
   constructor(url, options, on) {
     this.on = on;
     let isOpen = false;
-    this.socket = new WebSocket(String(url).replace(/^http/, "ws"));
-    this.socket.binaryType = "arraybuffer";
+    this.socket = openSocket(url);
     this.socket.onmessage = ({ data }) => {
-      if (typeof data !== "string") return this.#batch(data);
+      if (typeof data !== "string") {
+        const { checkpoint, batch } = decodeMessage(data);
+        return on.events(eventsOf(batch), checkpoint);
+      }
       const { type, ...rest } = JSON.parse(data);
       isOpen ||= type === "opened";
       if (type === "opened") on.opened(rest);
-      else if (type === "event") on.event(rest, rest.checkpoint);
+      else if (type === "event") on.events([eventOfRow(rest)], rest.checkpoint);
       else if (type === "heartbeat") on.heard(rest.checkpoint);
-      else on.told?.(type, rest);
+      else if (type === "mark") this.socket.send(JSON.stringify({ taken: rest.bytes, channel: rest.channel }));
     };
     this.socket.onclose = ({ code, reason }) => {
       if (isOpen || reason) on.cut(reason || `disconnected (${code})`);
-      else this.#tellWhy(url, options);
+      else tellSocketRefusal(url, options.token, { ...on, isClosed: () => this.isClosed });
     };
-  }
-  #batch(data) {
-    const { checkpoint, events } = decodeMessage(data);
-    this.on.batch(events, checkpoint);
-    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ taken: data.byteLength }));
-  }
-  /** A browser hides the answer to a WebSocket that was refused: the same request without the upgrade tells it. */
-  async #tellWhy(url, options) {
-    const headers = options.token ? { Authorization: `Bearer ${options.token}` } : {};
-    try {
-      const answer = await fetch(url, { headers, cache: "no-store" });
-      if (this.isClosed) return;
-      if (answer.status === 426) this.on.refused(426, `${place(url)} is there, but a proxy passes no WebSocket on`);
-      else await tellRefusal(url, answer, this.on, "WebSocket");
-    } catch (error) {
-      if (!this.isClosed) await tellUnreachable(url, error, this.on);
-    }
-  }
-  send(message) {
-    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
   }
   close() {
     this.isClosed = true;
@@ -119,8 +102,29 @@ export class WebSocketConnection {
   }
 }
 
+export function openSocket(url) {
+  const socket = new WebSocket(String(url).replace(/^http/, "ws"));
+  socket.binaryType = "arraybuffer";
+  return socket;
+}
+
+/** A browser hides the answer to a WebSocket that was refused: the same request without the upgrade tells it. */
+export async function tellSocketRefusal(url, token, on) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const asked = new URL(url);
+  if (token) asked.searchParams.delete("ticket"); // it was redeemed
+  try {
+    const answer = await fetch(asked, { headers, cache: "no-store" });
+    if (on.isClosed()) return;
+    if (answer.status === 426) on.refused(426, `${place(url)} is there, but a proxy passes no WebSocket on`, 0);
+    else await tellRefusal(url, answer, on, "WebSocket");
+  } catch (error) {
+    if (!on.isClosed()) await tellUnreachable(url, error, on);
+  }
+}
+
 /** Says which address answered, and with what. */
-async function tellRefusal(url, answer, on, expected) {
+export async function tellRefusal(url, answer, on, expected) {
   const body = await answer.text();
   const words = body.replace(/<[^<>]*>|\s+/g, " ").trim().slice(0, QUOTED_MAX);
   const to = answer.redirected ? ` after a redirect to ${place(answer.url)}` : "";
@@ -129,7 +133,7 @@ async function tellRefusal(url, answer, on, expected) {
 }
 
 /** A browser hides what failed. Three causes can be told apart: no server, a redirect elsewhere, a foreign site. */
-async function tellUnreachable(url, error, on) {
+export async function tellUnreachable(url, error, on) {
   const own = globalThis.location?.origin;
   const origin = new URL(url).origin;
   try {

@@ -1,58 +1,50 @@
 import { EventSourceConnection, FetchConnection, WebSocketConnection } from "./connections.js";
-import { StreamMachine } from "./machine.js";
+import { call, Driver } from "./driver.js";
 import { Seen } from "./seen.js";
 
 const BY_NAME = { eventsource: EventSourceConnection, fetch: FetchConnection, websocket: WebSocketConnection };
 /** Bytes of batches that may be on their way to the page: what is beyond waits on the node. */
-const CREDIT_BYTES = 1 << 20;
+export const CREDIT_BYTES = 1 << 20;
 
-/** The driver of one machine: it opens connections, keeps its timer, and calls the application. */
+/** A stream with a connection of its own. */
 export class Stream {
-  #machine;
+  #driver;
   #connection = null;
-  #timer = null;
   #hasFailed = false;
-  #hurry = () => this.#step(() => this.#machine.hurry(Date.now()));
+  #wake = () => this.#driver.wake();
 
   constructor(url, options = {}) {
     this.url = new URL(url, globalThis.location?.href);
     this.options = options;
     this.seen = new Seen();
     this.repeats = 0;
-    this.#machine = new StreamMachine(options);
+    this.#driver = new Driver(options, {
+      connect: (checkpoint) => this.#connect(checkpoint),
+      disconnect: () => this.#disconnect(),
+      state: (state, why) => {
+        if (state === "live" || state === "recovered") this.#hasFailed = false;
+        call(options.onstate, state, why);
+      },
+    });
   }
   get state() {
-    return this.#machine.state;
+    return this.#driver.machine.state;
   }
   /** Why it is not live: what came last. */
   get why() {
-    return this.#machine.why;
+    return this.#driver.machine.why;
   }
   get checkpoint() {
-    return this.#machine.checkpoint;
+    return this.#driver.machine.checkpoint;
   }
   open() {
-    globalThis.addEventListener?.("online", this.#hurry);
-    this.#step(() => this.#machine.start(Date.now()));
+    onWake(globalThis, "addEventListener", this.#wake);
+    this.#driver.start();
     return this;
   }
   close() {
-    globalThis.removeEventListener?.("online", this.#hurry);
-    this.#step(() => this.#machine.stop());
-  }
-
-  #step(change) {
-    change();
-    for (const effect of this.#machine.takeEffects()) {
-      if (effect.type === "connect") this.#connect(effect.checkpoint);
-      else if (effect.type === "disconnect") this.#disconnect();
-      else call(this.options.onstate, effect.state, effect.why);
-    }
-    clearTimeout(this.#timer);
-    const { due } = this.#machine;
-    if (due !== null) {
-      this.#timer = setTimeout(() => this.#step(() => this.#machine.tick(Date.now())), Math.max(0, due - Date.now()));
-    }
+    onWake(globalThis, "removeEventListener", this.#wake);
+    this.#driver.stop();
   }
 
   async #connect(checkpoint) {
@@ -63,10 +55,8 @@ export class Stream {
     if (checkpoint) url.searchParams.set("from", checkpoint);
     if (via === "websocket") {
       url.pathname = url.pathname.replace(/\/sse$/, "/ws");
-      if (this.options.onbatch) {
-        url.searchParams.set("format", "binary");
-        url.searchParams.set("credit", String(this.options.creditBytes ?? CREDIT_BYTES));
-      }
+      if (this.options.onbatch) url.searchParams.set("format", "binary");
+      url.searchParams.set("credit", String(this.options.creditBytes ?? CREDIT_BYTES));
     }
     try {
       if (this.options.ticket) url.searchParams.set("ticket", await this.options.ticket());
@@ -81,49 +71,26 @@ export class Stream {
   }
 
   #via() {
-    const { via = this.options.onbatch ? "websocket" : "eventsource", token } = this.options;
+    const { onbatch, token } = this.options;
+    const via = BY_NAME[this.options.via] ? this.options.via : onbatch ? "websocket" : "eventsource";
     if (via === "eventsource" && (token || this.#hasFailed || !globalThis.EventSource)) return "fetch";
     return via;
   }
 
   #inputs(isCurrent) {
-    const machine = this.#machine;
-    const when = (change) => (...args) => isCurrent() && this.#step(() => change(...args));
-    return {
-      opened: when((answer) => {
-        this.#hasFailed = false;
-        machine.opened(answer, Date.now());
-      }),
-      heard: when((checkpoint) => machine.heard(Date.now(), checkpoint)),
-      event: when((event, checkpoint) => {
-        machine.heard(Date.now(), checkpoint);
-        this.#deliver([event], checkpoint);
-      }),
-      batch: when((events, checkpoint) => {
-        machine.heard(Date.now(), checkpoint);
-        this.#deliver(events, checkpoint);
-      }),
-      cut: when((why) => {
-        this.#hasFailed ||= machine.state !== "live" && machine.state !== "recovered";
-        machine.cut(why, Date.now());
-      }),
-      refused: when((code, why, retryAfterMs) => machine.refused(code, why, Date.now(), retryAfterMs)),
-      told: (type, message) => isCurrent() && call(this.options.ontold, type, message),
+    const inputs = this.#driver.inputs(isCurrent, (events, checkpoint) => this.#deliver(events, checkpoint));
+    const cut = (why) => {
+      if (isCurrent()) this.#hasFailed ||= this.state !== "live" && this.state !== "recovered";
+      inputs.cut(why);
     };
+    return { ...inputs, cut };
   }
 
   /** Delivers what was not delivered before. */
   #deliver(events, checkpoint) {
-    const fresh = events.filter((event) => this.seen.add(`${event.source}:${event.seq}`));
+    const fresh = events.filter(({ topic, source, seq }) => this.seen.add(`${topic} ${source}`, seq).length);
     this.repeats += events.length - fresh.length;
-    if (!fresh.length) return;
-    if (this.options.onbatch) call(this.options.onbatch, fresh, checkpoint);
-    else for (const event of fresh) call(this.options.onevent, event, checkpoint);
-  }
-
-  /** Says something to the node, on a WebSocket. */
-  send(message) {
-    this.#connection?.send?.(message);
+    deliver(this.options, fresh, checkpoint);
   }
 
   #disconnect() {
@@ -132,11 +99,16 @@ export class Stream {
   }
 }
 
-/** An error of the application is reported, and does not stop the stream. */
-function call(listener, ...args) {
-  try {
-    listener?.(...args);
-  } catch (error) {
-    (globalThis.reportError ?? console.error)(error);
-  }
+/** Calls the application for events. */
+export function deliver(options, events, checkpoint) {
+  if (!events.length) return;
+  if (options.onbatch) call(options.onbatch, events, checkpoint);
+  else for (const event of events) call(options.onevent, event, checkpoint);
+}
+
+/** A browser slows down the timers of hidden pages, and stops them while a laptop sleeps: then it is high time. */
+export function onWake(page, does, wake) {
+  page[does]?.("online", wake);
+  page.document?.[does]("visibilitychange", wake);
+  page.document?.[does]("resume", wake);
 }

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.outcome import FinalOutcome
-from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.lost_events import LossSummary, accept_losses, lost_events, summary
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.stages.audit.alignment import segments
@@ -138,7 +138,7 @@ def audit_lake(
     parts = _segments(spark, lake, cut).persist()
     try:
         return Audit(
-            str(lake.root),
+            lake.storage.root,
             time.time_ns() // 1000,
             cut,
             [AuditRow(**row.asDict()) for row in ledger(parts).collect()],

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from reknit.batch import Batch, Head
 from reknit.batch_layout import COUNT_AT
 from reknit.spark.lake.columns import struct
-from reknit.spark.lake.commit_log import Lake, LakeFile
+from reknit.spark.lake.commits import LakeFile
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import read, read_files
 from reknit.spark.lake.tables import TABLE_OF
 

@@ -5,15 +5,16 @@ Settled ranges lie in the same folder (day and topic) as their batches, so a tas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from reknit.spark.lake.commit_log import Lake, LakeFile
+from reknit.spark.lake.commits import LakeFile
+from reknit.spark.lake.lake import Lake
+from reknit.spark.lake.storage import open_parquet, read_columns
 from reknit.spark.lake.tables import MANY_TOPICS
 from reknit.spark.lake.task_files import RESULTS, TaskFiles, TaskWriter
 from reknit.spark.stages.settle.expand import EVENT_ROW, HEAD, expand_rows
@@ -81,8 +82,7 @@ def read_events(task: ExpandTask) -> Iterator[pa.RecordBatch]:
     if not wanted:
         return
     for path in task.batches:
-        # Values that are as long as these gain nothing from a buffer between them and the file.
-        with pq.ParquetFile(path, memory_map=True) as file:
+        with open_parquet(path) as file:
             for rows in file.iter_batches(ROWS_AT_ONCE, columns=[*_KEY, "topic", "time", *HEAD]):
                 found = _joined(rows, wanted)
                 if found is not None:
@@ -93,7 +93,7 @@ def _ranges_by_batch(task: ExpandTask) -> dict[tuple[Any, ...], list[tuple[int, 
     """The settled ranges in each batch."""
     found: dict[tuple[Any, ...], list[tuple[int, int, list[int] | None]]] = {}
     for path in task.ranges:
-        rows = _read(path, _RANGE)
+        rows = read_columns(path, _RANGE)
         rows = rows.filter(pc.equal(rows["origin"], task.origin)).to_pydict()
         for at in range(len(rows["start"])):
             key = tuple(rows[name][at] for name in _KEY)
@@ -123,17 +123,12 @@ def _count_events(lake: Lake, pieces: Iterable[LakeFile]) -> tuple[int, bool]:
     """How many events the ranges hold, without those that repeat others; and whether any was recovered."""
     events, from_recovered = 0, False
     for path in lake.paths(pieces):
-        rows = _read(path, ["start", "stop", "skip", "origin"])
+        rows = read_columns(path, ["start", "stop", "skip", "origin"])
         sums = [pc.sum(rows[name]).as_py() or 0 for name in ("stop", "start")]
         skipped = pc.sum(pc.list_value_length(rows["skip"])).as_py() or 0
         events += sums[0] - sums[1] - skipped
         from_recovered |= "recovered" in pc.unique(rows["origin"]).to_pylist()
     return events, from_recovered
-
-
-def _read(path: str, columns: Sequence[str]) -> pa.Table:
-    with pq.ParquetFile(path) as file:
-        return file.read(columns=list(columns))
 
 
 Folder = tuple[str, str]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from reknit.spark.lake.captured_files import files_for
-from reknit.spark.lake.commit_log import Lake, LakeFile
+from reknit.spark.lake.commits import LakeFile
+from reknit.spark.lake.lake import Lake
 
 __all__ = ["SettledRanges", "newly_settled"]
 

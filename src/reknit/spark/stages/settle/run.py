@@ -9,20 +9,20 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.batch import Batch
 from reknit.batch_layout import COLUMNS_LEN_AT
 from reknit.spark.lake.captured_files import EarlierBatches, captured_files, earlier_batches
-from reknit.spark.lake.commit_log import Commit, Lake, LakeFile
+from reknit.spark.lake.commits import Commit, LakeFile
+from reknit.spark.lake.lake import Lake
 from reknit.spark.lake.spark_tables import (
     Transaction,
-    commit_of_row,
     read,
-    read_files,
+    read_heads,
 )
+from reknit.spark.lake.storage import read_columns
 from reknit.spark.lake.tables import TABLE_OF
 from reknit.spark.stages.checks import check_sum
 from reknit.spark.stages.settle.decisions import SERIES, candidates, covered, decide
@@ -94,8 +94,7 @@ class _SettleRun:
         self.has_held = bool(held)
         self.coverage = read(spark, lake, "coverage") if last is not None else None
         files = lake.files("batches", self.after, newest)
-        captured = commit_of_row("capture_batches") if files else None
-        self.rows = candidates(read_files(spark, lake, "batches", files), "batches", now, captured)
+        self.rows = candidates(read_heads(spark, lake, files), "batches", now, F.col("captured"))
         self.batches = sum(file.rows for file in files)
         self.captured = _events_of([*files, *held])
         self.decided_before = None if last is None else last.meta.get("decided")
@@ -268,7 +267,7 @@ def _events_of(files: Iterable[LakeFile]) -> int | None:
 
 def _decided_events(paths: Iterable[str]) -> int:
     """The events before `next` of every series."""
-    columns = [pq.read_table(path, columns=["next"])["next"] for path in paths]
+    columns = [read_columns(path, ["next"])["next"] for path in paths]
     return sum((pc.sum(column).as_py() or 0) - len(column) for column in columns)
 
 

@@ -69,7 +69,7 @@ def parts_of(names: Sequence[str]) -> dict[str, float]:
     """The part of a campaign that each of these targets gets.
 
     >>> parts_of(["tcp", "http"])
-    {'tcp': 0.6, 'http': 0.4}
+    {'tcp': 0.625, 'http': 0.375}
     """
     total = sum(SHARES[name] for name in names)
     return {name: SHARES[name] / total for name in names}

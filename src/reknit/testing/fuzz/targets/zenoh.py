@@ -34,7 +34,7 @@ AGES: Final = (
 )
 ENCODINGS: Final = ("text/plain", "application/json;charset=x", "zenoh/bytes", "x", "é" * 10, "e" * 250)
 """Zenoh's own library panics at longer ones, before it sends them."""
-ATTACHMENT_BYTES: Final = (0, 1, 30, 70_000, 3 << 20)
+ATTACHMENT_BYTES: Final = (0, 1, 30, 70_000, 400_000)
 SECONDS: Final = (0, 1, 1_700_000_000, 4_000_000_000, (1 << 32) - 1)
 """What Zenoh has bits for, up to 2106."""
 SERVED_S: Final = 60.0

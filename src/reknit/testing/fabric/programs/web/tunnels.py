@@ -9,7 +9,8 @@ import asyncio
 import base64
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -113,8 +114,12 @@ class TunnelProgram(ReadingProgram):
             self._lost(error.why)
 
 
+CHANNEL: Final = 7
+CREDIT_BYTES: Final = 2_000
+
+
 class PatternReadingProgram(ReadingProgram):
-    """Reads the topics of a pattern, as a browser would."""
+    """Reads the topics of a pattern, as a browser would: in batches as a channel with credit, else on its own."""
 
     def __init__(self, scene: Scene, name: str, node: FabricNode, pattern: str, format: Format) -> None:
         super().__init__(scene, name, node, pattern, is_strict=True)
@@ -160,14 +165,25 @@ class PatternReadingProgram(ReadingProgram):
         headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": key}
         headers["Sec-WebSocket-Version"] = "13"
         path = f"/ws?topic={quote(self.pattern)}&format={self._format}&from={self._place}"
+        is_channel = self._format == "binary"
+        if is_channel:
+            path = "/ws?format=binary"
         async with request(self.node, "GET", path, headers) as answer:
             if answer.code != 101:
                 return
-            async for message in _messages(answer, self.rng.getrandbits(32).to_bytes(4, "big")):
+            mask = self.rng.getrandbits(32).to_bytes(4, "big")
+            say = partial(_say, answer, mask)
+            if is_channel:
+                say(open=self.pattern, channel=CHANNEL, credit=CREDIT_BYTES, **{"from": self._place})
+            async for message in _messages(answer, mask):
                 if isinstance(message, bytes):
                     self._take_batch(message)
+                elif (row := msgspec.json.decode(message))["type"] == "mark":
+                    say(taken=row["bytes"], channel=row["channel"])
+                elif row["type"] == "closed":
+                    return
                 else:
-                    self._take_row(msgspec.json.decode(message))
+                    self._take_row(row)
 
     def _take_row(self, row: dict[str, Any]) -> None:
         match row["type"]:
@@ -199,6 +215,15 @@ async def _sse_events(answer: WebAnswer) -> AsyncIterator[dict[str, str]]:
         for block in blocks:
             lines = (line.partition(": ") for line in block.decode().split("\n") if line)
             yield {name: value for name, _, value in lines}
+
+
+def _say(answer: WebAnswer, mask: bytes, **message: object) -> None:
+    """Say something on a WebSocket."""
+    data = msgspec.json.encode(message)
+    masked = bytes(one ^ mask[at % 4] for at, one in enumerate(data))
+    size = len(data)
+    length = bytes((0x80 | size,)) if size < 126 else bytes((0x80 | 126,)) + size.to_bytes(2, "big")
+    answer.writer.write(b"\x81" + length + mask + masked)
 
 
 async def _messages(answer: WebAnswer, mask: bytes) -> AsyncIterator[bytes | str]:

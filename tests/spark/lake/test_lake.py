@@ -1,4 +1,4 @@
-"""The commit log: committed files count, others are ignored."""
+"""A lake's commits: committed files count, others are ignored."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reknit.spark.lake.commit_log import Commit, Lake, LakeError, LakeFile
-from reknit.spark.lake.maintenance import compact, expire, fold_long_logs
+from reknit.spark.lake.commits import Commit, LakeError, LakeFile
+from reknit.spark.lake.lake import Lake
+from reknit.spark.lake.maintenance import compact, expire, prune_runs
 from reknit.spark.lake.tables import TABLE_OF, TABLES, topic_key
 
 
@@ -27,7 +28,7 @@ def put(
     """Commit a file with these rows."""
     folder = lake.root / table / f"day={day}" / "topic_key=a"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{table}-{id}.parquet"
+    path = folder / f"{table}-{id}-ab.parquet"
     pq.write_table(pa.table({"seq": seqs}), path)
     file = LakeFile(table, str(path.relative_to(lake.root)), len(seqs), path.stat().st_size, day, "a")
     lake.log(TABLE_OF[table].stage).add(Commit(TABLE_OF[table].stage, id, 0, [file], meta={"through": id}))
@@ -48,15 +49,8 @@ def test_file_that_no_commit_names_does_not_exist(lake: Lake) -> None:
 
 def test_commit_is_made_once(lake: Lake) -> None:
     put(lake, 0, [1])
-    with pytest.raises(LakeError, match="commit 0 already exists"):
+    with pytest.raises(LakeError, match="commit 0 of stage dead_letters already exists"):
         put(lake, 0, [1])
-    assert rows(lake) == [1]
-
-
-def test_half_written_commit_does_not_count(lake: Lake) -> None:
-    put(lake, 0, [1])
-    (lake.log("dead_letters").folder / ".00000000000000000001.json.1.1").write_bytes(b'{"stage"')
-    assert not lake.log("dead_letters").has(1)
     assert rows(lake) == [1]
 
 
@@ -66,52 +60,33 @@ def test_commits_of_a_range_are_read_alone(lake: Lake) -> None:
     assert [file.commit for file in lake.files("dead_letters", 0, 2)] == [1, 2]
 
 
-def test_compaction_keeps_every_row_and_folds_the_log(lake: Lake) -> None:
+def test_compaction_keeps_every_row(lake: Lake) -> None:
     for id in range(5):
         put(lake, id, [2 * id, 2 * id + 1])
     done = compact(lake, keep_s=0)
     assert (done.files_before, done.files_after, done.files_deleted) == (5, 1, 5)
     assert rows(lake) == list(range(10))
-    assert done.commits_folded == 4
     log = Lake(lake.root).log("dead_letters")
     assert [log.has(id) for id in range(6)] == [True] * 5 + [False]
     put(lake, 5, [10])
-    assert rows(lake) == list(range(11))
+    assert rows(Lake(lake.root)) == list(range(11))
 
 
-def test_log_forgets_files_that_are_gone(lake: Lake) -> None:
-    for id in range(6):
-        put(lake, id, [id], f"2026-01-0{id + 1}")
-    expire(lake, "2026-01-05", keep_s=0)
-    compact(lake, keep_s=0)
-    put(lake, 6, [6], "2026-01-07")
-    expire(lake, "2026-01-06", keep_s=0)
-    compact(lake, keep_s=0)
-    lake = Lake(lake.root)
-    assert rows(lake) == [5, 6]
-    named = [file.path for commit in lake.log("dead_letters").commits() for file in commit.files]
-    assert len(named) == 2
-    removed = [path for commit in lake.log("compact").commits() for path in commit.removes]
-    assert len(removed) <= 1  # what its last commit removed
-
-
-def test_file_that_is_kept_for_readers_is_not_forgotten(lake: Lake) -> None:
-    for id in range(4):
-        put(lake, id, [id], f"2026-01-0{id + 1}")
-    expire(lake, "2026-01-03", keep_s=3600)
-    compact(lake, keep_s=3600)
-    assert rows(Lake(lake.root)) == [2, 3]
-    assert sum(len(commit.removes) for commit in lake.log("compact").commits()) == 2
-
-
-def test_long_log_is_folded(lake: Lake) -> None:
+def test_runs_that_nothing_needs_are_pruned(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reknit.spark.lake.runs.KEPT", 3)
     for id in range(12):
         put(lake, id, [id])
-    assert fold_long_logs(lake, commits_max=12) == 0
-    assert fold_long_logs(lake, commits_max=11) == 11
-    assert lake.log("dead_letters").size == 2
-    assert rows(lake) == list(range(12))
-    assert [file.commit for file in lake.files("dead_letters", 2, 4)] == [3, 4]
+    assert prune_runs(lake, commits_max=12) == 0
+    assert prune_runs(lake, commits_max=11) == 9
+    for one in (lake, Lake(lake.root)):
+        assert [commit.id for commit in one.log("dead_letters").commits()] == [9, 10, 11]
+        assert one.runs.size("dead_letters") == 1
+        assert rows(one) == list(range(12))
+        assert [file.commit for file in one.files("dead_letters", 9, 11)] == [10, 11]
+    put(lake, 12, [12])
+    last = Lake(lake.root).log("dead_letters").last()
+    assert last is not None
+    assert last.id == 12
 
 
 def test_replaced_files_stay_for_whoever_reads_them(lake: Lake) -> None:
@@ -119,6 +94,8 @@ def test_replaced_files_stay_for_whoever_reads_them(lake: Lake) -> None:
     compact(lake, keep_s=3600)
     assert all((lake.root / file.path).exists() for file in files)
     assert rows(lake) == [0, 1]
+    compact(lake, keep_s=0)
+    assert not any((lake.root / file.path).exists() for file in files)
 
 
 def test_old_days_expire(lake: Lake) -> None:
