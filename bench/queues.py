@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import uvloop
 
@@ -48,6 +48,18 @@ WAIT_S: Final = 120.0
 STREAM: Final = b"work"
 RABBIT_PART: Final = 5
 """RabbitMQ gets one of so many events: its rate is a fraction of the others'."""
+
+
+class Measured(NamedTuple):
+    """What one run of a queue measured."""
+
+    per_s: float
+    cpu_us: float
+    """The CPU time of the server for each event, in microseconds: it hardly depends on what else the machine does."""
+
+    def figures(self, name: str) -> dict[str, float]:
+        """As they are printed."""
+        return {f"{name}_per_s": round(self.per_s), f"{name}_cpu_us": round(self.cpu_us, 2)}
 
 
 # -- reknit
@@ -80,10 +92,10 @@ async def until_accepted(session: Session, kind: str, count: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def publish(url: str, kind: str, events: int) -> float:
-    """Events per second, until the last one is accepted."""
+async def publish(url: str, kind: str, events: int) -> Measured:
+    """Until the last event is accepted."""
     async with connect(url) as session:
-        before = await accepted(session, kind)
+        before, cpu_s = await accepted(session, kind), (await session.status())["cpu_s"]
         began = time.perf_counter()
         publisher = session.publisher(TOPIC[kind])
         for _ in range(events // CALL_EVENTS // AHEAD_CALLS):
@@ -91,7 +103,8 @@ async def publish(url: str, kind: str, events: int) -> float:
                 *(publisher.publish_many([PAYLOAD] * CALL_EVENTS) for _ in range(AHEAD_CALLS))
             )
         await until_accepted(session, kind, before + events)
-        return events / (time.perf_counter() - began)
+        took_s, cpu_s = time.perf_counter() - began, (await session.status())["cpu_s"] - cpu_s
+        return Measured(events / took_s, 1e6 * cpu_s / events)
 
 
 async def share(url: str, kind: str, workers: int, events: int, takes_s: float) -> tuple[list[int], float]:
@@ -138,12 +151,12 @@ def redis_work(port: int, name: str) -> None:
             client.xack(STREAM, QUEUE, *(entry for entry, _ in entries))
 
 
-def redis_publish(port: int, events: int) -> float:
+def redis_publish(port: int, events: int) -> Measured:
     import redis
 
     client = redis.Redis(host="127.0.0.1", port=port)
     group = _group(client)
-    before, began = group["entries-read"] - group["pending"], time.perf_counter()
+    before, cpu_s, began = group["entries-read"] - group["pending"], _redis_cpu_s(client), time.perf_counter()
     for _ in range(events // CALL_EVENTS // AHEAD_CALLS):
         pipeline = client.pipeline(transaction=False)
         for _ in range(CALL_EVENTS * AHEAD_CALLS):
@@ -153,7 +166,13 @@ def redis_publish(port: int, events: int) -> float:
     while (group := _group(client))["entries-read"] - group["pending"] < before + events:
         assert time.monotonic() < deadline, group
         time.sleep(0.02)
-    return events / (time.perf_counter() - began)
+    took_s = time.perf_counter() - began
+    return Measured(events / took_s, 1e6 * (_redis_cpu_s(client) - cpu_s) / events)
+
+
+def _redis_cpu_s(client: Any) -> float:
+    found = client.info("cpu")
+    return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
 
 
 def _group(client: Any) -> dict[str, int]:
@@ -218,9 +237,8 @@ def measure_reknit(events: int) -> dict[str, Any]:
             for kind in ("balanced", "queue"):
                 for count in (2, 8):
                     with workers(count, node.url, kind):
-                        figures[f"{kind}_{count}_workers_per_s"] = round(
-                            uvloop.run(publish(node.url, kind, events))
-                        )
+                        run = uvloop.run(publish(node.url, kind, events))
+                    figures |= run.figures(f"{kind}_{count}_workers")
                 counts, _ = uvloop.run(share(node.url, kind, 8, BURST, 0.005))
                 figures[f"{kind}_burst"] = counts
                 figures[f"{kind}_cv"] = round(statistics.pstdev(counts) / statistics.mean(counts), 3)
@@ -237,7 +255,8 @@ def measure_redis(events: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, redis_server(program, Path(folder)) as port:
         for count in (2, 8):
             with workers(count, str(port), "redis"):
-                figures[f"redis_{count}_workers_per_s"] = round(redis_publish(port, events))
+                run = redis_publish(port, events)
+            figures |= run.figures(f"redis_{count}_workers")
     return figures
 
 
@@ -299,6 +318,9 @@ def _compare(figures: dict[str, Any], kind: str, peer: str, called: str) -> None
         times = figures[f"{kind}_{count}_workers_per_s"] / peer_per_s
         met = "met" if times >= GOAL_TIMES else "missed"
         print(f"{kind}: {times:.1f} times {called}, {count} workers; goal {GOAL_TIMES}: {met}")
+        if (peer_cpu_us := figures.get(f"{peer}_{count}_workers_cpu_us")) is not None:
+            less = peer_cpu_us / figures[f"{kind}_{count}_workers_cpu_us"]
+            print(f"{kind}: {called} uses {less:.1f} times as much CPU for an event")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,14 @@
 """Recovery beside Zenoh's advanced publisher and subscriber, in one run: `python -m bench.recovery`.
 
-Publisher and subscriber are processes on loopback. Events have 100 bytes, and both sides handle single events:
+Publisher and subscriber are processes on loopback. Events have 100 bytes, and both sides handle single events. The fair
+cases are the same course for both, with default limits and asyncio's own loop; both subscribers go through a proxy:
+
+    late joiner   N events are held when a subscriber starts: from its call until it has all of them
+    cut           the proxy cuts the subscriber's link while N events are published: from the moment at which the link is
+                  whole again until all have arrived. A further event every 20 ms shows what is missing
+    outage        the same, but the node (the router) is killed: from the moment at which it listens again
+
+The older cases have uvloop and 64 MiB of credit for reknit:
 
     late joiner   N events are held when a subscriber starts: from its call until it has all of them
     missed        N events were missed when the next one is published: from its publication until all have arrived
@@ -17,18 +25,33 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from bench import recovery_reknit, recovery_zenoh
+from bench import recovery_fair, recovery_reknit, recovery_zenoh
 from bench.goals import Verdict
 from bench.recovery_actors import Result
 from bench.results import Row, merge
+from reknit.errors import LocalError
 
 PEER = "zenoh advanced"
+TRIES = 5
 AHEAD = 3.0
 """The goal, as a multiple of Zenoh's speed."""
 
-CASES: list[tuple[str, int, Callable[[int], Result], Callable[[int], Result]]] = [
+Case = tuple[str, int, Callable[[int], Result], Callable[[int], Result]]
+"""Its name, the number of events, our side and Zenoh's."""
+
+CASES: list[Case] = [
+    *(
+        (f"fair {name}", count, partial(case, True), partial(case, False))
+        for name, count, case in (
+            ("late joiner", 100_000, recovery_fair.late),
+            ("cut", 10_000, recovery_fair.cut),
+            ("cut", 100_000, recovery_fair.cut),
+            ("outage", 100_000, recovery_fair.outage),
+        )
+    ),
     ("late joiner", 10_000, recovery_reknit.late, recovery_zenoh.late),
     ("late joiner", 100_000, recovery_reknit.late, recovery_zenoh.late),
     ("missed", 10_000, recovery_reknit.missed, recovery_zenoh.missed),
@@ -44,15 +67,25 @@ def title(name: str, count: int) -> str:
     return f"{name} {count:,}"
 
 
-def measure(rounds: int) -> Found:
-    """Run all cases in turn, both subjects of a case right after one another."""
+def measure(cases: Sequence[Case], rounds: int) -> Found:
+    """Run the cases in turn, both subjects of a case right after one another."""
     found: Found = {}
     for number in range(rounds):
-        for name, count, ours, theirs in CASES:
+        for name, count, ours, theirs in cases:
             print(f"round {number + 1}: {title(name, count)}", file=sys.stderr)
             for subject, case in ((PEER, theirs), ("reknit", ours)):
-                found.setdefault((title(name, count), subject), []).append(case(count))
+                found.setdefault((title(name, count), subject), []).append(_tried(case, count))
     return found
+
+
+def _tried(case: Callable[[int], Result], count: int) -> Result:
+    """On a busy machine a node may not be up in time: then the case is run again."""
+    for _ in range(TRIES - 1):
+        try:
+            return case(count)
+        except (LocalError, TimeoutError) as error:
+            print(f"again: {error}", file=sys.stderr)
+    return case(count)
 
 
 def ratio(mine: list[Result], theirs: list[Result]) -> float:
@@ -68,9 +101,9 @@ def rows_of(found: Found) -> Iterator[Row]:
         yield Row(f"recovery: {case}", subject, statistics.median(rounds), "ms", ahead, rounds)
 
 
-def verdicts(found: Found) -> Iterator[Verdict]:
+def verdicts(cases: Sequence[Case], found: Found) -> Iterator[Verdict]:
     """The goals, and whether they are met."""
-    for name, count, _, _ in CASES:
+    for name, count, _, _ in cases:
         case = title(name, count)
         mine = found[case, "reknit"]
         ahead = float(f"{ratio(mine, found[case, PEER]):.3g}")
@@ -97,9 +130,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=3, help="the number of rounds")
-    found = measure(parser.parse_args().rounds)
+    parser.add_argument("--fair", action="store_true", help="only the fair cases")
+    arguments = parser.parse_args()
+    cases = [case for case in CASES if not arguments.fair or case[0].startswith("fair")]
+    found = measure(cases, arguments.rounds)
     print("\n".join(show(found)))
-    judged = list(verdicts(found))
+    judged = list(verdicts(cases, found))
     for verdict in judged:
         print(f"{'met   ' if verdict.is_met else 'missed'} {verdict.title}: {verdict.value:g}")
     merge(rows_of(found), judged)

@@ -21,7 +21,9 @@ from reknit.protocol.subscribe import subscriber as subscribing
 QUICK = TransportSettings(reconnect_backoff_s_min=0.01, reconnect_backoff_s_max=0.02)
 
 
-def reknit_publisher(url: str, pipe: Connection) -> None:
+def reknit_publisher(url: str, is_plain: bool, pipe: Connection) -> None:
+    """A publisher. A plain one runs on asyncio's own loop."""
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
         async with connect(url, config=Config(transport=QUICK), wait_s=WAIT_S) as session:
@@ -38,14 +40,17 @@ def reknit_publisher(url: str, pipe: Connection) -> None:
                     await publisher.flush()
                 pipe.send(begun)
 
-    uvloop.run(main())
+    (asyncio if is_plain else uvloop).run(main())
 
 
-def reknit_subscriber(url: str, history: bool, pipe: Connection) -> None:
+def reknit_subscriber(url: str, history: bool, is_plain: bool, pipe: Connection) -> None:
+    """A subscriber, which can lose what is delivered to it. A plain one has default limits and asyncio's own loop."""
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
         # Events that are dropped below return no credit.
-        quick = Config(transport=QUICK, limits=LimitSettings(subscribe_credit_bytes=64 << 20))
+        limits = LimitSettings() if is_plain else LimitSettings(subscribe_credit_bytes=64 << 20)
+        quick = Config(transport=QUICK, limits=limits)
         async with connect(url, config=quick, wait_s=WAIT_S) as session:
             pipe.send("up")
             wanted = await loop.run_in_executor(None, pipe.recv)
@@ -75,7 +80,7 @@ def reknit_subscriber(url: str, history: bool, pipe: Connection) -> None:
                         pipe.send(lost[0])
                         wanted = await loop.run_in_executor(None, pipe.recv)
 
-    uvloop.run(main())
+    (asyncio if is_plain else uvloop).run(main())
 
 
 # -- cases
@@ -86,8 +91,8 @@ class Trio:
 
     def __init__(self, folder: Path, history: bool) -> None:
         self.node = NodeProcess(folder)
-        self.publisher = Actor(reknit_publisher, self.node.url)
-        self.subscriber = Actor(reknit_subscriber, self.node.url, history)
+        self.publisher = Actor(reknit_publisher, self.node.url, False)
+        self.subscriber = Actor(reknit_subscriber, self.node.url, history, False)
         self.node.start()
 
     def meter(self) -> Meter:

@@ -61,7 +61,7 @@ def serve(pipe: Connection, put: Callable[[bytes], object], canary: Callable[[],
         if request == "canary":
             canary()
             continue
-        first, stop = request
+        first, stop = request[:2]
         begun = time.monotonic()
         for number in range(first, stop):
             put(payload(number))

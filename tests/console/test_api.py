@@ -119,6 +119,7 @@ def test_dead_letters_are_counted_redriven_and_dropped(node: Web) -> None:
     letter = get(node, "dead-letters")["letters"][0]
     assert (letter["code"], letter["text"], letter["payload"]["text"]) == ("INVALID_ARGUMENT", "odd", "2")
     assert order("redrive", is_dry=True)["count"] == 2
+    assert order("redrive", is_dry=True, to="subscriber")["topics"] == order("redrive", is_dry=True)["topics"]
     assert order("redrive", limit=1)["count"] == 1
     assert order("drop")["count"] == 1
     body = get(node, "dead-letters")

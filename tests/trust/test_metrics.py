@@ -63,6 +63,10 @@ def test_a_client_that_sends_nonsense_or_nothing_leaves_no_traceback_and_no_thre
     def disturb() -> None:
         with socket.create_connection(("127.0.0.1", port)) as long:
             long.sendall(b"GET / HTTP/1.1\r\nHost: " + b"x" * 70_000 + b"\r\n\r\n")
+        accept = b"Accept: application/openmetrics-text; version=x\r\nConnection: close\r\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as odd:
+            odd.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + accept + b"\r\n")
+            assert b" 200 " in odd.recv(100)
         with socket.create_connection(("127.0.0.1", port), timeout=60) as silent:
             assert silent.recv(1) == b"", "the node closes it"
 

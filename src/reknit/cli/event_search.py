@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from reknit.batch import Batch, Event
 from reknit.client.session import Session
 from reknit.envelope.columns import has_attributes, read_loosely
+from reknit.private_topics import public_topic
 from reknit.topic import Pattern
 
 
@@ -23,7 +24,7 @@ class EventSearch:
 
     def within(self, batch: Batch) -> list[Event]:
         """The events of a batch that match."""
-        if self.topic is not None and not self.topic.matches(batch.topic):
+        if self.topic is not None and not self.topic.matches(public_topic(batch.topic)):
             return []
         columns = batch.event_columns
         if "headers" not in columns and not has_attributes(batch):

@@ -119,7 +119,7 @@ async def _search(url: str, wanted: EventSearch) -> list[dict[str, Any]]:
     async with connected(url) as session:
         for event in await find_events(session, wanted, FOUND_MAX):
             source = event.source.hex()
-            fate = await session.ask("fate", topic=event.topic, source=source, seq=event.seq)
+            fate = await session.ask("fate", topic=event.batch.topic, source=source, seq=event.seq)
             found.append({"topic": event.topic, "event": event.id, "subscribers": fate})
     for row in found:
         source, seq = _parsed(row["event"])

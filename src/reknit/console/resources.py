@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -197,6 +197,12 @@ class LetterOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Only count them."""
 
 
+class RedriveOrder(LetterOrder, frozen=True, forbid_unknown_fields=True):
+    """The same for redriving them: to `all` subscribers of a topic, or to the `subscriber` that an event failed at."""
+
+    to: Literal["all", "subscriber"] = "all"
+
+
 async def _redrive(node: Asking, values: Values) -> Any:
     return await node.ask("redrive", **msgspec.to_builtins(values["body"]), clears_ttl=False)
 
@@ -263,7 +269,7 @@ RESOURCES: Final = (
         help="Publish dead letters again, a page at a time.",
         answer=_redrive,
         method="POST",
-        body=LetterOrder,
+        body=RedriveOrder,
     ),
     Resource(
         path="dead-letters/drop",

@@ -20,6 +20,7 @@ from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, O
 from reknit.protocol.links.followed_topics import FollowedTopics
 from reknit.protocol.publish.rate_quotas import RateQuotas
 from reknit.store.journal import Journal
+from reknit.topic import Pattern
 from reknit.transport.connection import Handler
 from reknit.trust.gate import Gate
 
@@ -107,6 +108,9 @@ class GatewayNode(Handler, Protocol):
     @property
     def anycast(self) -> AnycastApi:
         """Delivery to one of many subscribers."""
+
+    def subscriptions(self) -> Iterable[tuple[str, Pattern]]:
+        """Everybody who is subscribed now: the name of the subscriber, or of its connection, and the pattern."""
 
     def find(
         self, topic: str, source: bytes, start: int, stop: int, bytes_max: int | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 
 from reknit import environment
@@ -20,7 +20,7 @@ from reknit.errors import JournalError, MalformedFrame
 from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.access_review import AccessReview
 from reknit.node.admin.admin_requests import AdminResponder
-from reknit.node.admin.figures import NodeFigures
+from reknit.node.admin.figures import NodeFigures, Shown
 from reknit.node.admin.queue_figures import QueueFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
@@ -54,6 +54,7 @@ from reknit.protocol.dispatch.inputs import JournalTrimmed
 from reknit.protocol.machine import JOURNAL
 from reknit.protocol.publish.rate_quotas import RateQuotas
 from reknit.seqset import SeqSet
+from reknit.topic import Pattern
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
 from reknit.trust.exposure import exposures
@@ -136,6 +137,8 @@ class Node:
         for importer in self._make_importers(self) if self._make_importers is not None else ():
             await importer.start()
             self.importers.append(importer)
+            if isinstance(importer, Shown):
+                self.figures.shown[importer.shown_as] = importer
 
     def _make_core(self) -> None:
         config = self.config
@@ -450,6 +453,11 @@ class Node:
     def budget_clients(self, clients: Callable[[], Iterable[BudgetedPeer]]) -> None:
         """Count what a gateway holds for its clients against the budget of all peers."""
         self.peers.clients.append(clients)
+
+    def subscriptions(self) -> Iterator[tuple[str, Pattern]]:
+        """Everybody who is subscribed now: the name of the subscriber, or of its connection, and the pattern."""
+        for queue in self.core.dispatch.queues.values():
+            yield queue.name or f"{queue.peer} {queue.sub}", queue.pattern
 
     def find(
         self, topic: str, source: bytes, start: int, stop: int, bytes_max: int | None = None

@@ -27,6 +27,8 @@ _SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"(\d+)\s*([bkmg]?)(?:i?b)?", re.IGNORECASE)
 _SPARK_OPTIONS: Final = frozenset({"path", "checkpointlocation", "querytype", "schema"})
 """Spark's own options, which it passes on to every data source."""
+_OF_A_TABLE: Final = "option."
+"""What `CREATE TABLE` has before the names of options."""
 
 
 class InvalidOption(LocalError, ValueError):
@@ -53,6 +55,12 @@ def read_options(
     """
     names = {field.name.replace("_", ""): field.name for field in fields(cls)}
     values: dict[str, Any] = {}
+    if any(key.startswith(_OF_A_TABLE) for key in options):
+        why = (
+            "is not possible: Spark stores the options and does not pass them to a source in Python; "
+            "write CREATE TEMPORARY VIEW name USING reknit OPTIONS (…)"
+        )
+        raise InvalidOption("table", "CREATE TABLE", why)
     for key, text in options.items():
         name = names.get(key.lower().replace("_", ""))
         if name is not None:

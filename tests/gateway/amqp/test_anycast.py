@@ -226,6 +226,15 @@ def test_a_sender_has_no_credit_while_nobody_is_there(client: Client) -> None:
     assert receiver.bodies == [b"x"]
 
 
+@pytest.mark.parametrize("topic", ["closest/a", "balanced/a"])
+def test_a_burst_is_shared_message_by_message(client: Client, topic: str) -> None:
+    found = receivers(client, topic, "hold", "hold")
+    client.sender(topic).send_many([b"x"] * 100)
+    for receiver in found:
+        receiver.wait(50)
+    assert counts(found) == [50, 50]
+
+
 def test_no_receiver_is_given_more_than_its_credit(client: Client) -> None:
     found = [client.receiver("balanced/a", "hold", credit=3, name=f"r{number}") for number in range(2)]
     client.sender("balanced/a").send_many([b"x"] * 10)

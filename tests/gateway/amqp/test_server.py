@@ -347,6 +347,18 @@ def test_settled_messages_leave_nothing_behind(node: Node, client: Client) -> No
     assert connection.intake_room == amqp.settings.intake_bytes_max
 
 
+def test_closing_plain_receivers_forgets_them_and_logs_nothing(
+    node: Node, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        client.receiver("plant/temp").close()
+    with native(node) as session:
+        deadline = time.monotonic() + WAIT_S
+        while session.status()["subscribers"]:
+            assert time.monotonic() < deadline, "a receiver that was closed is remembered"
+    assert not [one for one in caplog.records if one.name in ("reknit.client", "reknit.amqp")]
+
+
 def test_senders_that_come_one_after_the_other_share_a_source(node: Node, client: Client) -> None:
     receiver = client.receiver("plant/temp")
     for number in range(10):

@@ -14,6 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from reknit.client.blocking.session import connect_sync
 from reknit.config import SecuritySettings
+from reknit.gateway.http.channels import Channel
 from tests.gateway.http.http_client import Web, config, web
 
 
@@ -133,6 +134,7 @@ def test_channels_count_as_subscriptions_of_their_user() -> None:
         ('{"open": "a", "channel": 0}', "each with a channel"),
         ('{"open": "a", "channel": 1, "from": 5}', "`from` is a checkpoint"),
         ('{"open": "a", "channel": 1, "credit": -1}', "`from` is a checkpoint"),
+        ('{"open": "a", "channel": 1, "credit": 1%s}' % ("0" * 400), "`from` is a checkpoint"),
         (b"bytes", "messages to the node are JSON"),
     ],
 )
@@ -212,6 +214,26 @@ def test_a_few_bytes_that_unpack_to_very_many_are_refused() -> None:
         one.socket.send('{"open":"' + "a" * 5_000_000)
         with pytest.raises(ConnectionClosed):
             one.next()
+
+
+def test_a_tunnel_that_can_not_be_written_is_closed_and_the_others_get_the_event(
+    node: Web, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = Channel.write
+
+    def fails(self: Channel, data: bytes, size: int = 0) -> None:
+        if self.number == 5:
+            raise OverflowError("integer division result too large for a float")
+        write(self, data, size)
+
+    monkeypatch.setattr(Channel, "write", fails)
+    with Channels(node) as bad, Channels(node) as good:
+        bad.open(5, "a/**")
+        good.open(1, "a/**")
+        assert node.post("/a/b", "hi").code == 200
+        assert good.next()[1]["payload"] == "hi"
+        assert bad.next()[1]["type"] == "closed"
+    assert "the tunnel of 127.0.0.1 is closed" in caplog.text
 
 
 def test_a_connection_without_a_channel_is_not_kept(node: Web) -> None:

@@ -74,6 +74,11 @@ class Peer:
         """With how many others it is connected."""
         return len(await call(self.session.info.transports))
 
+    async def sees(self) -> None:
+        """Return when it is connected with somebody."""
+        while not await self.neighbours():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
     async def reaches(self, node: Node) -> None:
         """Return when samples reach the gateway. A canary shows it: a publisher's own status may block."""
         before = gateway(node).taken

@@ -232,6 +232,26 @@ def test_a_gap_is_recovered_from_an_advanced_publishers_cache() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("kind", ["heartbeat", "sporadic_heartbeat"])
+def test_a_heartbeat_of_either_kind_shows_a_lost_tail(kind: str) -> None:
+    async def test() -> None:
+        async with joined() as (node, session, peer), session.subscribe(KEY, history=True) as events:
+            publisher = await peer.advanced(100, is_detected=False, **{kind: 0.1})
+            await peer.reaches(node)
+            await call(publisher.put, b"1")
+            assert await take(events, 1) == [1]
+            queue, hidden = gateway(node).queue, list[Any]()
+            put = queue.put
+            queue.put = hidden.append  # type: ignore[method-assign, assignment]
+            for number in (2, 3, 4):
+                await call(publisher.put, b"%d" % number)
+            await until(lambda: len(hidden) == 3)
+            queue.put = put  # type: ignore[method-assign]
+            assert await take(events, 3) == [2, 3, 4]
+
+    run(test)
+
+
 def test_a_gap_that_zenoh_can_not_fill_is_lost_and_the_rest_follows() -> None:
     async def test() -> None:
         plain, durable = Told(), Told()

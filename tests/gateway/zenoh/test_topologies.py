@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,37 @@ async def _both_ways(node: Node, session: Session, peer: Peer) -> None:
         await peer.is_reached_by(session)
         await call(peer.session.put, "plant/in", b"7", congestion_control=BLOCK)
         assert await take(events, 1) == [7]
+
+
+def test_subscribers_on_both_sides_see_each_other() -> None:
+    async def test() -> None:
+        endpoint = f"tcp/127.0.0.1:{free_port()}"
+        alive: set[str] = set()
+
+        def on_token(token: Any) -> None:
+            change = alive.add if token.kind == zenoh.SampleKind.PUT else alive.discard
+            change(str(token.key_expr))
+
+        async with (
+            Peer([endpoint], [], "router") as peer,
+            build_node(config(zenoh_connect=(endpoint,))) as node,
+            client(node) as session,
+        ):
+            watch = peer.session.liveliness().declare_subscriber
+            await peer.declare(watch, "plant/**/@adv/sub/**", on_token, history=True)
+            async with session.subscribe("plant/*"):
+                await until(lambda: alive)
+                [key] = alive
+                assert key.startswith("plant/*/@adv/sub/")
+                assert key.endswith(f"/1/reknit-{node.name.encode().hex()}")
+            await until(lambda: not alive)
+            await peer.advanced_subscriber(lambda sample: None, subscriber_detection=True)
+            shown = node.figures.status
+            await until(lambda: shown()["zenoh"]["subscribers"])
+            [row] = shown()["zenoh"]["subscribers"]
+            assert (row["pattern"], row["node"], shown()["zenoh"]["mode"]) == ("plant/temp", "", "client")
+
+    run(test)
 
 
 def test_a_client_does_not_listen() -> None:

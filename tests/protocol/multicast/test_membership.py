@@ -16,6 +16,7 @@ from reknit.testing.faults import FaultPlan
 from reknit.testing.network import Network
 from reknit.view import Member, View
 from reknit.wire.groups import (
+    GroupAskView,
     GroupBeat,
     GroupEvict,
     GroupEvicted,
@@ -427,6 +428,24 @@ def test_a_leaving_member_evicts_nobody() -> None:
     a.evict(b.me.id, "took nothing", lan.now)
     lan.run(3.0)
     assert lan.left == {"a": ""}
+
+
+def test_a_member_that_leaves_is_not_taken_back() -> None:
+    """Its hello, its beat or its view may come late. It was admitted again, and lost what was sent meanwhile."""
+    lan = lan_of("abc")
+    a, c = lan.machines["a"], lan.machines["c"]
+    view = c.view
+    assert view is not None
+    said = (GroupHello(c.me), GroupBeat(*view.key, is_coordinating=False), GroupInstall(view))
+    c.leave(lan.now)
+    c.receive(GroupAskView(), a.me.id, lan.now)
+    assert not any(isinstance(each, SendToGroup) and each.peer == a.me.id for each in c.take_effects())
+    lan.run(1.0)
+    assert [lan.views()[name] for name in "ab"] == ["ab", "ab"]
+    for late in said:
+        a.receive(late, c.me.id, lan.now)
+        lan.run(0.5)
+    assert [lan.views()[name] for name in "ab"] == ["ab", "ab"]
 
 
 def test_a_view_that_a_stranger_repeats_changes_nothing() -> None:

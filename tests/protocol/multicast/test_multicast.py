@@ -93,7 +93,7 @@ def test_an_event_larger_than_a_datagram_is_cut_and_put_together() -> None:
 
 
 def test_an_event_over_the_limit_is_refused_with_what_to_do() -> None:
-    with pytest.raises(LocalError, match=r"over group\.event_bytes_max \(10\); split it"):
+    with pytest.raises(LocalError, match=r"over group\.event_bytes_max \(10\): split it, or raise"):
         Wire("AB", GroupSettings(event_bytes_max=10)).send("A", bytes(11))
 
 

@@ -9,16 +9,21 @@ from typing import Any, get_args
 
 import pytest
 
+from reknit.errors import MalformedFrame, Refused
 from reknit.frame import KIND_MESSAGE
+from reknit.node.admin.admin_requests import ORDERS
 from reknit.testing.fuzz.__main__ import main
-from reknit.testing.fuzz.capture import http_conversations, tcp_conversations
+from reknit.testing.fuzz.capture import http_conversations, split_frames, tcp_conversations
 from reknit.testing.fuzz.findings import signature
+from reknit.testing.fuzz.inputs import SAY
 from reknit.testing.fuzz.local_campaign import small, tried
+from reknit.testing.fuzz.targets.admin import KNOWN, AdminTarget
 from reknit.testing.fuzz.targets.all import LOCAL, NAMES, local_target, port_target
 from reknit.testing.fuzz.targets.target import Target
 from reknit.testing.fuzz.targets.tunnel import TunnelTarget
 from reknit.wire import messages, recovery, streams
 from reknit.wire.codec import decode
+from tests.node.fabric import client, fabric, run
 
 PAGES = (b"GET /kn", b"POST /kn", b"GET /sse", b"GET /ws", b"POST /cloudevents")
 
@@ -92,3 +97,32 @@ def test_a_finding_can_be_replayed(
     assert "a hyphen" in capsys.readouterr().out
     monkeypatch.undo()
     assert main(["--replay", str(path)]) == 0
+
+
+def test_every_admin_request_is_fuzzed() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            with pytest.raises(Refused) as refused:
+                await session.ask("weather")
+            known = refused.value.text.partition("send one of ")[2].split(", ")
+            assert known
+            assert {*known, *ORDERS} - set(KNOWN) == set()
+
+    run(test)
+
+
+def test_admin_requests_are_understood_by_the_node() -> None:
+    target = AdminTarget()
+    inputs = (target.input(1, number) for number in range(30))
+    said = [b"".join(step.data for step in one.steps if step.do == SAY) for one in inputs]
+    frames = [one for data in said for one in split_frames(data)]
+    understood = [one for one in frames if _is_message(one)]
+    assert len(understood) > len(frames) / 2
+
+
+def _is_message(frame: bytes) -> bool:
+    try:
+        decode(frame)
+    except MalformedFrame:
+        return False
+    return True

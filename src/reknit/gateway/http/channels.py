@@ -32,6 +32,8 @@ from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpe
 ONLY: Final = 0
 """The channel of the topic in the address. It ends with the connection."""
 CHANNEL_MAX: Final = 1 << 53
+CREDIT_MAX: Final = 1 << 53
+"""Numbers in JSON may be longer than a float can be, and so than any sum of bytes."""
 
 
 class ChannelServices(Protocol):
@@ -134,7 +136,7 @@ class Channels:
 
     def _open(self, number: int, topic: str, message: ClientMessage) -> str:
         place, credit = message.get("from", ""), message.get("credit", 0)
-        if not isinstance(place, str) or not isinstance(credit, int) or credit < 0:
+        if not isinstance(place, str) or not isinstance(credit, int) or not 0 <= credit < CREDIT_MAX:
             return "`from` is a checkpoint, and `credit` a number of bytes"
         if number in self._channels:
             return f"channel {number} is open already"

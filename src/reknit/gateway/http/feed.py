@@ -209,7 +209,11 @@ class TunnelFeed:
         group.written_at = now
         framed = group.frame(group.format.pack(data))
         for connection in cast(list[TunnelConnection], list(self._server.live(group.key))):
-            connection.write(framed, len(data))
+            try:
+                connection.write(framed, len(data))
+            except Exception:  # the others get theirs: nobody would bring it to them later
+                log.exception("internal error: the tunnel of %s is closed", connection.address)
+                self._server.lose(connection, "internal error: the node's log says more")
 
     def heartbeat(self, quiet_s: float) -> None:
         """Send a heartbeat to the tunnels of groups that have been quiet for this long."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import zenoh
 
@@ -38,7 +38,8 @@ from reknit.gateway.zenoh.samples import (
     is_from_zenoh,
     sn_of,
 )
-from reknit.gateway.zenoh.session import ZenohSession, gateway_config
+from reknit.gateway.zenoh.session import ZenohSession, gateway_config, gateway_mode
+from reknit.gateway.zenoh.subscribers import Subscriber, ZenohSubscribers
 from reknit.gateway.zenoh.threads import call, start
 from reknit.ledger import Series
 from reknit.node.api import GatewayNode
@@ -56,6 +57,8 @@ FETCHES_MAX: Final = 64
 class ZenohGateway:
     """Joins the node's topics with a Zenoh network, while the node runs."""
 
+    shown_as = "zenoh"
+
     def __init__(self, node: GatewayNode) -> None:
         config = node.config
         self._node = node
@@ -66,6 +69,7 @@ class ZenohGateway:
         self.queue = SampleQueue()
         self.publishers = ZenohPublishers(self._session, node.name)
         self.neighbours = ZenohNeighbours(node.name, node.links)
+        self.subscribers = ZenohSubscribers(self._session, node.name, self._shown)
         self._notices = Notices()
         self._gateways = KnownGateways(self._session)
         self._answers = QueryAnswers(
@@ -120,6 +124,25 @@ class ZenohGateway:
         """How many missing events could not be recovered from the Zenoh network."""
         return self._recoveries.lost
 
+    def status(self) -> dict[str, Any]:
+        """What the node's status says about the Zenoh network."""
+        return {
+            "mode": gateway_mode(self._settings),
+            "taken": self.taken,
+            "put": self.put,
+            "lost": self.lost,
+            "gateways": sorted(self.neighbours.present),
+            "subscribers": self.subscribers.others(),
+        }
+
+    def _shown(self) -> Iterator[Subscriber]:
+        """The node's subscribers, apart from its own gateways and links, of which everybody may know."""
+        gate = self._node.gate
+        for name, pattern in self._node.subscriptions():
+            is_own = name.startswith(("zenoh/", "reknit/"))
+            if not is_own and (gate.is_open or gate.may_subscribe(ANONYMOUS, pattern)):
+                yield pattern.text, name
+
     async def start(self) -> None:
         """Join the network. Peers and routers may come later."""
         await self._local_publisher.open()
@@ -145,7 +168,7 @@ class ZenohGateway:
             notices=self._notices,
             gate=node.gate,
         )
-        work = [self._inbound.run(), outbound.run()]
+        work = [self._inbound.run(), outbound.run(), self.subscribers.show()]
         if settings.zenoh_heartbeat_s:
             work.append(outbound.beat(settings.zenoh_heartbeat_s))
         if settings.query_s:
@@ -158,6 +181,7 @@ class ZenohGateway:
         session.watch(f"{GATEWAYS}/*", self.neighbours.on_token)
         session.keep(session.token(gateway_key(self._node.name)))
         session.watch(f"{pattern}/@adv/pub/**", self._on_publisher)
+        session.watch(f"{pattern}/@adv/sub/**", self.subscribers.on_token)
         session.answer(f"{pattern}/@adv/**", self._answers.recover)
         session.answer(pattern, self._answers.select)
         session.subscribe(f"{pattern}/@adv/pub/**", self._on_heartbeat)
@@ -172,7 +196,7 @@ class ZenohGateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._recoveries.close()
-        await self._session.close(self.publishers.all())
+        await self._session.close([*self.publishers.all(), *self.subscribers.all()])
         await self._local_publisher.close()
         self._stop_listening()
 

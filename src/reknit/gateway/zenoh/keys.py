@@ -3,6 +3,7 @@
     KEY/@adv/pub/ZID/EID/REST         a publisher: its liveliness token, its heartbeats, queries for its cache
     PATTERN/@adv/**                   a query for the history of all publishers
     PATTERN/@adv/*/ZID/EID/**         a query for the history of one
+    PATTERN/@adv/sub/ZID/EID/REST     the liveliness token of a subscriber
     @reknit/gateway/NAME              the liveliness token of a gateway
 
 `_sn=A..B` asks for numbers, both ends included, `_max=N` for the newest N, `_time=[now(-Ns)..]` for the newer ones. The
@@ -62,6 +63,20 @@ def publisher_of(key: str) -> Publisher | None:
 def publisher_key(topic: str, zid: str, eid: int, node: str) -> str:
     """The key of one of our publishers."""
     return f"{topic}{ADV}pub/{zid}/{eid}/{NODE}{node.encode().hex()}"
+
+
+def subscriber_key(pattern: str, zid: str, eid: int, node: str) -> str:
+    """The token of one of our subscribers."""
+    return f"{pattern}{ADV}sub/{zid}/{eid}/{NODE}{node.encode().hex()}"
+
+
+def subscriber_of(key: str) -> Publisher | None:
+    """The subscriber that a token is about, in the same form; None if the key names none.
+
+    >>> subscriber_of("plant/**/@adv/sub/c0ffee/7/_").key
+    'plant/**'
+    """
+    return publisher_of(key) if f"{ADV}sub/" in key else None
 
 
 def gateway_key(node: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -36,6 +36,14 @@ class HasStatus(Protocol):
         """Its figures."""
 
 
+@runtime_checkable
+class Shown(HasStatus, Protocol):
+    """Runs beside the node, and has a place in its status."""
+
+    shown_as: str
+    """The name of that place."""
+
+
 class NodeFigures:
     """The figures of one node; `node.figures`."""
 
@@ -56,6 +64,8 @@ class NodeFigures:
         anycast_repeats: Callable[[], tuple[int, int]],
     ) -> None:
         self.pipelines = Pipelines()
+        self.shown: dict[str, HasStatus] = {}
+        """What runs beside the node, by its place in the status."""
         self._config = config
         self._identity = {"node": node_name, "version": __version__, "epoch": epoch}
         self._urls = urls
@@ -112,7 +122,7 @@ class NodeFigures:
             "events_s": self._rates.total,
             "pipelines": self.pipelines.rows(),
             **dict.fromkeys(DOORS),
-            **{name: door.status() for name, door in self._doors.items()},
+            **{name: part.status() for name, part in [*self._doors.items(), *self.shown.items()]},
         }
 
     def _journal(self) -> dict[str, Any]:

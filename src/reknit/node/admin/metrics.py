@@ -14,6 +14,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from reknit.credentials import of_certificate
@@ -298,6 +299,19 @@ def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
     served.RequestHandlerClass = Handler
 
 
+def readable_accept(accept: str) -> str:
+    """What a scraper accepts, if the library can read it; it takes any version for a number.
+
+    >>> readable_accept("text/plain"), readable_accept("application/openmetrics-text; version=x")
+    ('text/plain', '')
+    """
+    try:
+        choose_encoder(accept)
+    except (TypeError, ValueError):
+        return ""
+    return accept
+
+
 def _slow_down(gate: Gate, address: str) -> None:
     """A token was wrong: wait, in the thread of its request."""
     if wait_s := gate.attempts.failed(address, "metrics"):
@@ -324,6 +338,7 @@ def _guarded(app: WSGIApplication, gate: Gate, loop: asyncio.AbstractEventLoop) 
             loop.call_soon_threadsafe(gate.audit.login, None, "metrics", address, error.why)
             _slow_down(gate, address)
         if name is not None and gate.may_observe(name):
+            request["HTTP_ACCEPT"] = readable_accept(request.get("HTTP_ACCEPT", ""))
             return app(request, start)
         status = "401 Unauthorized" if name is None or not token else "403 Forbidden"
         text = "metrics need a token that may subscribe to ** (Authorization: Bearer TOKEN; see security.allow)\n"

@@ -18,6 +18,7 @@ from typing import Final
 from reknit.config import Config
 from reknit.config.quotas import Quotas
 from reknit.node.core.dead_letters import DeadLetters
+from reknit.private_topics import public_topic
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.publish.inputs import LettersFull, StopIntake
 from reknit.protocol.publish.intake import Intake
@@ -72,7 +73,7 @@ class DeadLetterGuard:
             full = {topic: problem for topic, one in shares.items() if waiting.fills(one, parts)}
         if self._limits_topics:
             for topic, share in shares.items():
-                limit = self._config.topic(topic).dead_letters_max
+                limit = self._config.topic(public_topic(topic)).dead_letters_max
                 if limit and share.count >= limit:
                     full[topic] = (
                         f"{share.count:,} dead letters of {topic!r} wait (topics dead_letters_max): {ADVICE}"

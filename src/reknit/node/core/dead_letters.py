@@ -20,6 +20,7 @@ from reknit.frame import pad8
 from reknit.ledger import HandledLetters
 from reknit.lineage import lasting_source
 from reknit.node.core.dead_letter_limits import WaitingDeadLetters
+from reknit.private_topics import public_topic
 from reknit.protocol.effects import DeadLetter
 from reknit.records import DeadLettersDropped
 from reknit.seqset import SeqSet
@@ -155,7 +156,7 @@ class DeadLetters:
         self, letter: DeadLetter, batch: Batch, start: int = 0, stop: int = 1 << 63
     ) -> Iterator[bytes]:
         header = bytes(batch.data[: HEADER_BYTES + pad8(len(batch.topic.encode()))])
-        keeps = self._config.topic(batch.topic).dead_letter_payload
+        keeps = self._config.topic(public_topic(batch.topic)).dead_letter_payload
         columns, payloads = batch.columns(), batch.payloads()
         for index in range(max(start - batch.first, 0), min(stop - batch.first, batch.count)):
             own = {name: values[index] for name, values in columns.items()}

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from random import Random
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from reknit.protocol.machine import Machine, Peer
 from reknit.protocol.multicast.coordination import NEVER, Coordination
@@ -48,8 +48,8 @@ from reknit.wire.groups import (
     MembershipMessage,
 )
 
-EVICTED_MAX = 1024
-"""How many evicted incarnations are remembered, and not admitted again."""
+GONE_MAX = 1024
+"""How many incarnations that left or were evicted are remembered, and not admitted again."""
 
 
 class MembershipState(Enum):
@@ -85,6 +85,8 @@ class Membership:
         self._coordination = Coordination(me, settings)
         self._goodbye = Goodbye(settings)
         self._leaving: set[bytes] = set()
+        self._left: dict[bytes, None] = {}
+        """Members that said that they leave. Something of them may come late: it would bring them back."""
         self._evicted: dict[bytes, str] = {}
         """Members that were evicted, and why."""
         self._evicted_for = ""
@@ -158,7 +160,8 @@ class Membership:
             case GroupInstall():
                 self._other_view(message.view, peer, now)
             case GroupAskView():
-                if self.view is not None:
+                # A leaver that gave its view after it was removed would be merged in again, and lose what came between.
+                if self.view is not None and self.state is MembershipState.MEMBER:
                     self._effects.append(SendToGroup(peer, GroupInstall(self.view)))
             case GroupLeave():
                 self._leaves(peer, now)
@@ -213,12 +216,14 @@ class Membership:
             self._install(View(1, self.me.id, (self.me,)), now)
 
     def _hello(self, member: Member, peer: bytes, now: float) -> None:
-        if member.id != peer:
+        if member.id != peer or peer in self._left:
             return
         if member.id in self._evicted:
             self._effects.append(SendToGroup(peer, GroupEvicted(self._evicted[peer])))
         elif self.view is None:
             self._discovery.met(member.id)
+        elif self.state is MembershipState.LEAVING:
+            pass  # as with `GroupAskView`; it is repeated until others answer
         elif member.id in self.view:
             self._effects.append(SendToGroup(peer, GroupInstall(self.view)))
         elif self.is_coordinator:
@@ -267,7 +272,8 @@ class Membership:
             self._effects.append(SendToGroup(view.coordinator, self._own_beat()))
         elif self._coordination.take_merge(peer, now) and self.is_coordinator:
             assert self.view is not None
-            self._lead(self._coordination.merged_view(self.view, view, self._evicted), now)
+            gone = self._evicted.keys() | self._left.keys()
+            self._lead(self._coordination.merged_view(self.view, view, gone), now)
         elif self.view is None or peer != view.coordinator:
             return
         elif self.me.id in view:
@@ -358,6 +364,8 @@ class Membership:
     # -- leaving and eviction
 
     def _leaves(self, peer: bytes, now: float) -> None:
+        self._left[peer] = None
+        _limit(self._left)
         if self.view is not None and peer in self.view:
             self._leaving.add(peer)
             if self.is_coordinator:
@@ -376,8 +384,7 @@ class Membership:
             self.leave(now)  # the next by rank makes the view without us
             return
         self._evicted[member] = why
-        if len(self._evicted) > EVICTED_MAX:
-            del self._evicted[next(iter(self._evicted))]
+        _limit(self._evicted)
         self._effects.append(SendToGroup(member, GroupEvicted(why)))
         self._coordination.change_soon(now)
 
@@ -390,6 +397,11 @@ class Membership:
     def _get_out(self, why: str) -> None:
         self._become(MembershipState.OUT)
         self._effects.append(LeftGroup(why or self._evicted_for))
+
+
+def _limit(remembered: dict[bytes, Any]) -> None:
+    if len(remembered) > GONE_MAX:
+        del remembered[next(iter(remembered))]
 
 
 def _can_speak_for_all(beat: GroupBeat, peer: bytes) -> bool:

@@ -26,6 +26,7 @@ from reknit.spark.lake.task_files import RESULTS, TaskFiles, lake_file
 __all__ = [
     "Transaction",
     "clear_unfinished",
+    "create_views",
     "read",
     "read_files",
     "read_heads",
@@ -41,6 +42,12 @@ def read(
 ) -> DataFrame:
     """A table, or the rows that the commits `(after, through]` added to it."""
     return read_files(spark, lake, table, lake.files(table, after, through))
+
+
+def create_views(spark: SparkSession, lake: Lake, prefix: str = "") -> None:
+    """Make a temporary view of each table, as it is now: `SELECT … FROM events`."""
+    for table in TABLES:
+        read(spark, lake, table.name).createOrReplaceTempView(f"{prefix}{table.name}")
 
 
 def read_files(spark: SparkSession, lake: Lake, table: str, files: Iterable[LakeFile]) -> DataFrame:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.errors import LocalError
+from reknit.private_topics import PRIVATE
 from reknit.spark.blocking_connection import BlockingConnection
 from reknit.spark.lake.commits import Commit
 from reknit.spark.lake.lake import REDRIVEN, Lake
@@ -115,7 +116,7 @@ def redrive(
         if not is_dry:
             resumed = sum(_publish(spark, lake, run, to, rate, ttl_ms, None) for run in _unfinished(lake))
         found, already = select_unredriven(spark, lake, where)
-        fresh = found.where(_IS_WHOLE)
+        fresh = _on_public_topics(found.where(_IS_WHOLE))
         refused = found.where(f"not ({_IS_WHOLE})").count()
         counts = fresh.groupBy("topic").count().orderBy("topic").collect()
         topics = {row["topic"]: int(row["count"]) for row in counts}
@@ -124,6 +125,11 @@ def redrive(
             published = _publish(spark, lake, run, to, rate, ttl_ms, progress)
     chosen = sum(topics.values())
     return RedriveReport(chosen, already, published + resumed, resumed, topics, is_dry, refused)
+
+
+def _on_public_topics(letters: DataFrame) -> DataFrame:
+    """An event that a node redrove to one subscriber died on a private topic: it goes back to everybody."""
+    return letters.withColumn("topic", F.regexp_replace("topic", f"^{PRIVATE}[^/]+/", ""))
 
 
 def _sink(lake: Lake) -> str:
@@ -171,6 +177,7 @@ def _publish(
     """Publish one run, and mark it as done when the node has stored everything."""
     planned = read(spark, lake, "redrives", run - 1, run).select(*_LETTER)
     letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER).join(planned, _LETTER)
+    letters = _on_public_topics(letters)
     rows = letters.orderBy(*_ORDER)
     total = planned.count() if progress else 0
     publisher = SinkPublisher(to, _sink(lake), run, 0)

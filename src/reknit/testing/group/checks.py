@@ -30,6 +30,8 @@ def check_all(run: GroupRun) -> None:
     ids = set(there[0].machine.view.ids) if there[0].machine.view is not None else set()
     assert ids == {n.id for n in there}, "the view is not the survivors"
     for node in run.nodes:
+        back = [one.name for one in run.nodes if one.has_taken_back(node)] if node.is_leaving else []
+        assert run.plan.partitions or not back, f"{back} took {node.name} back, which was leaving"
         is_evicted = node.why_left and not node.is_leaving and run.plan.slow_member != "evict"
         assert not is_evicted, f"{node.name} was put out: {node.why_left}"
     for node in there:

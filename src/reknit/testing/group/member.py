@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from reknit.protocol.multicast.member import GroupMember
 from reknit.seqset import SeqSet
@@ -33,6 +34,8 @@ class SimMember:
     """The last seq of each source of which anything came while it was a member."""
     views: list[View] = field(default_factory=list)
     why_left: str | None = None
+    views_at_leave: dict[bytes, int] = field(default_factory=dict)
+    """How many views each other member had when this one began to leave."""
 
     @property
     def id(self) -> bytes:
@@ -42,6 +45,11 @@ class SimMember:
         """True if this member was in every view from the first on that it was in."""
         there = [member in view for view in self.views]
         return all(there[there.index(True) :]) if any(there) else False
+
+    def has_taken_back(self, leaver: SimMember) -> bool:
+        """True if it had a view with a member again that had left, and had been gone."""
+        there = [leaver.id in view for view in self.views[leaver.views_at_leave.get(self.id, 0) :]]
+        return any(now and not before for before, now in pairwise(there))
 
     def has_had_back(self, member: bytes) -> bool:
         """True if this member was removed from a view and came back."""

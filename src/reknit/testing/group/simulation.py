@@ -146,6 +146,7 @@ class GroupSimulation:
 
     def leave(self, node: SimMember) -> None:
         node.is_leaving = True
+        node.views_at_leave = {other.id: len(other.views) for other in self.nodes}
         node.machine.leave(self.now)
         self.step(node)
 

@@ -28,6 +28,8 @@ KNOWN: Final[dict[str, Sequence[str]]] = {
     "drop_dead_letters": ("wanted", "stop", "is_dry", *PAGE), "fate": ("topic", "source", "seq"),
     "find": ("topic", "raw", *RANGE), "read": RANGE, "records": RANGE, "index": RANGE, "span": RANGE,
     "checkpoint": ("pattern",), "pause": ("pattern",), "resume": ("pattern",), "trail": ("source", "seq"),
+    "scheduled": ("pattern", "limit", "after"),
+    "cancel": ("pattern", "ids"),
     "own": ("source", "subscriber", "owner"), "skip": ("topic", "source", "start", "stop"), "vias": ("sources",),
     "align": ("topic", "level", "span", "all", "spans"), "link_add": ("url",), "link_remove": ("url", "name"),
     "route_add": ("pattern", "url", "name"), "route_delete": ("pattern", "url", "name"), "weather": ("x",),
@@ -48,6 +50,8 @@ VALUES: Final[dict[str, Sequence[Any]]] = {
     "wanted": ({}, {"topic": "evil/**"}, {"reason": "expired", "code": "INTERNAL"}, {"x": 1}),
     "away": ([], ["evil"]),
     "spans": ([], [[0, 1]]),
+    "ids": ([], ["x"], [f"{SOURCE.hex()}:1"], "x", [[]]),
+    "after": (0, "", [0, 0], [1 << 70], ["x", "y"], SOURCE.hex()),
 }
 FIRST: Final = encode(Hello(VERSION, "evil"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from functools import cached_property
 from random import Random
 from typing import Any, Final
@@ -50,6 +51,10 @@ HEADERS: Final = (
     b"Content-Type: application/cloudevents-batch+json",
     b"Content-Type: multipart/form-data; boundary=x",
 )
+JSON_NUMBERS: Final = (
+    b"0", b"1", b"2", b"7", b"-1", b"65536", b"1.5", b"true", b"null", b"9007199254740992", b"9" * 30,
+    b"9" * 400, b"1e300",
+)  # fmt: skip
 UPGRADE: Final = (
     b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: ZXZpbGV2aWxldmlsZXZpbA==\r\n"
@@ -178,16 +183,38 @@ def _head(lines: list[bytes], line: bytes) -> bytes:
     return b"\r\n".join([*kept, line, b"", b""])
 
 
+def _command(rng: Random) -> bytes:
+    """What a page says on a WebSocket: it opens and closes channels, and gives credit."""
+    number, size = rng.choice(JSON_NUMBERS), rng.choice(JSON_NUMBERS)
+    topic = rng.choice((b"evil/**", b"**", b"canary/*", b"//", b"evil/x"))
+    return rng.choice((
+        b'{"open": "%b", "channel": %b, "credit": %b}' % (topic, number, size),
+        b'{"open": "%b", "channel": %b, "from": "%b"}' % (topic, number, rng.choice((b"0-1-2", b"x", b""))),
+        b'{"open": "%b", "channel": 1, "credit": %b}' % (topic, size),
+        b'{"close": %b}' % number,
+        b'{"taken": %b, "channel": %b}' % (size, number),
+        b'{"taken": %b}' % size,
+        b"[" * 2_000,
+        b'"open"',
+    ))  # fmt: skip
+
+
 def _frame(rng: Random) -> bytes:
     """A WebSocket frame: right, reserved, unmasked, too long or cut."""
     code = rng.choice((0, 1, 2, 8, 9, 10, rng.randrange(16))) | rng.choice((0x80, 0x80, 0, 0x70, 0xF0))
     body = rng.choice((b"", b"hi", b"\xff\xfe", rng.randbytes(rng.randrange(200)), b"\x03\xe8bye", b"{}"))
+    if rng.random() < 0.5:
+        code, body = rng.choice((0x81, 0x81, 0x81, 0x01, 0xC1)), _command(rng)
+    if code & 0x40 or rng.random() < 0.05:
+        packed = zlib.compressobj(wbits=-15)
+        body = (packed.compress(body * rng.choice((1, 1, 9_000))) + packed.flush(zlib.Z_SYNC_FLUSH))[:-4]
     mask = rng.randbytes(4) if rng.random() < 0.9 else b""
-    size = rng.choice((len(body), len(body), len(body), 126, 127, rng.randrange(126)))
+    right = len(body) if len(body) < 126 else 126 if len(body) < 65_536 else 127
+    size = rng.choice((right, right, right, right, right, 127, rng.randrange(128)))
     length = bytes([(0x80 if mask else 0) | size])
     if size == 126:
-        length += rng.choice((len(body), 0, 65_535)).to_bytes(2, "big")
+        length += rng.choice((*[min(len(body), 65_535)] * 4, 0, 65_535)).to_bytes(2, "big")
     elif size == 127:
-        length += rng.choice((len(body), 1 << 63, (1 << 64) - 1)).to_bytes(8, "big")
+        length += rng.choice((*[len(body)] * 4, 1 << 63, (1 << 64) - 1)).to_bytes(8, "big")
     masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(body)) if mask else body
     return bytes([code]) + length + mask + masked
