@@ -103,8 +103,8 @@ class Node:
         self._make_importers = importers
         self._rng = rng or environment.make_random()
         self._paused: dict[PeerState, None] = {}
-        self._is_stopped = False
         """Peers that are not read from while too much is staged, in the order in which they were paused."""
+        self._is_stopped = False
 
     # -- life
 
