@@ -36,8 +36,6 @@ CHUNK_SEEDS = 25
 """The number of seeds in one task of a process."""
 CHUNK_FABRICS = 4
 """The same for whole fabrics, which take longer."""
-LISTED_MAX = 100
-"""The number of failing seeds that are listed."""
 
 Failure = tuple[int, str]
 """A seed that fails, and its first problem."""
@@ -155,6 +153,7 @@ class ManySeeds:
             for chunk, bad in self._chunks():
                 progress.update(task, advance=len(chunk))
                 failures += bad
+                self._list(bad)
                 if failures and not self._keeps_going:
                     break
         seconds = time.monotonic() - began
@@ -164,7 +163,8 @@ class ManySeeds:
             print(f"seeds {self._start} to {last}: all good, {seconds:.0f} s ({speed} seeds/s)")
             return 0
         if self._keeps_going:
-            self._list(failures)
+            seeds = " ".join(str(seed) for seed, _ in failures)
+            print(f"{len(failures)} of {self._count} seeds fail: {seeds}\n")
         self._explain(failures[0][0])
         return 1
 
@@ -183,10 +183,9 @@ class ManySeeds:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _list(self, failures: list[Failure]) -> None:
-        for seed, problem in failures[:LISTED_MAX]:
+        for seed, problem in failures if self._keeps_going else ():
             lines = problem.strip().splitlines()
-            print(f"seed {seed}: {lines[0] if len(lines) == 1 else lines[-1]}")
-        print(f"{len(failures)} of {self._count} seeds fail: {' '.join(str(seed) for seed, _ in failures)}\n")
+            print(f"seed {seed}: {lines[0] if len(lines) == 1 else lines[-1]}", flush=True)
 
     def _explain(self, seed: int) -> None:
         verdict = run_plan(make_plan(seed, self._settings, self._kind))

@@ -127,17 +127,12 @@ async def _discard_received(group: Group) -> None:
 def list_members(name: str, network: NetworkOptions, as_json: bool) -> None:
     """Print the members of every view of the group: more than one if the group is partitioned."""
     keys = GroupKeys.configured(network.key_file)
-    where = f"{network.address} on {network.interface}"
-    try:
-        views = run(look(name, _transport(network), network.seed or (), keys=keys))
-    except OSError as error:
-        fail(
-            f"can't join multicast at {where}: {error.strerror or error}; use an address such as 239.255.74.40:7440"
-        )
+    views = run(look(name, _transport(network), network.seed or (), keys=keys))
     if as_json:
         print_json([_as_json(view) for view in views])
         return
     if not views:
+        where = f"{network.address} on {network.interface}"
         fail(f"no member of group {name!r} answers at {where}: check address, interface and key")
     for number, view in enumerate(views):
         if number:

@@ -12,7 +12,7 @@ from typing import Any
 from reknit.batch import Batch
 from reknit.errors import Gone
 from reknit.ledger import Series
-from reknit.outcome import Outcome
+from reknit.outcome import Outcome, Reason
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import (
     EndSubscription,
@@ -20,7 +20,7 @@ from reknit.protocol.dispatch.inputs import (
     EventsGone,
     OpenSubscription,
 )
-from reknit.protocol.effects import DeliverRuns, Redeliver, Send
+from reknit.protocol.effects import DeadLetter, DeliverRuns, Redeliver, Send
 from reknit.protocol.machine import PeerLeft
 from reknit.protocol.queues.queue import QueueKey
 from reknit.store.journal import Journal
@@ -32,7 +32,10 @@ GIVEN_BACK = (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED)
 
 
 class QueueAudit:
-    """Says at once when an event of a queue is with two members, comes after it ended, or overtakes its key."""
+    """Says at once when an event of a queue is with two members, comes after it ended, or overtakes its key.
+
+    And when an event is given up as deadly while a member has it.
+    """
 
     def __init__(self, dispatch: Dispatcher, journal: Journal, blame: Blame) -> None:
         self._dispatch, self._journal, self._blame = dispatch, journal, blame
@@ -113,9 +116,16 @@ class QueueAudit:
                 case Redeliver(peer=peer, sub=sub) if (peer, sub) in self._queues:
                     series = (effect.topic, effect.source)
                     self._sent((peer, sub), series, effect.start, effect.stop)
+                case DeadLetter(reason=Reason.CRASHED, subscriber=name) if name in self._held:
+                    self._died((effect.topic, effect.source), effect.start, effect.stop, name)
                 case Send(peer=peer, message=Revoked() as taken) if (peer, taken.sub) in self._queues:
                     series = (taken.topic, taken.source)
                     self._dropped((peer, taken.sub), series, taken.start, taken.stop)
+
+    def _died(self, series: Series, start: int, stop: int, name: str) -> None:
+        for seq in range(start, stop):
+            if (holder := self._held[name].get((series, seq))) is not None:
+                self._blame(f"{name} gave up {series[0]} {seq}, of which a member died, and {holder} has it")
 
     def _sent(self, key: QueueKey, series: Series, start: int, stop: int) -> None:
         name = self._queues[key]

@@ -11,6 +11,8 @@ from reknit.trust.tokens import Token, digest_of
 
 ANYBODY = ("publish **", "subscribe **", "as //*/FFFFFFFF/FF/FFFF", "admin")
 """What programs without a token may do: everything, as without rules."""
+GUEST = "guest"
+"""An identity whose token is revoked and given back while the fabric runs. It has no quota."""
 
 
 def tenants(plan: FabricPlan) -> list[str]:
@@ -28,15 +30,22 @@ def topics_of(tenant: str) -> str:
     return f"tenant/{tenant}/**"
 
 
-def security(plan: FabricPlan, folder: Path) -> dict[str, Any]:
-    """The section of a node's configuration, with a file of tokens in the folder; none without tenants."""
-    names = tenants(plan)
-    if not names:
-        return {}
-    path = folder / "tokens"
+def write_tokens(plan: FabricPlan, folder: Path, has_guest: bool = True) -> Path:
+    """Write the file of tokens, with that of the guest or without it."""
+    names = [*tenants(plan), *([GUEST] if has_guest else [])]
     tokens = (Token(name, name, digest_of(secret_of(name)), 0, 0) for name in names)
+    path = folder / "tokens"
     path.write_text("".join(f"{token.line}\n" for token in tokens))
     path.chmod(0o600)
+    return path
+
+
+def security(plan: FabricPlan, folder: Path) -> dict[str, Any]:
+    """The section of a node's configuration, with a file of tokens in the folder; none without tenants."""
+    if not plan.tenants:
+        return {}
+    names = [*tenants(plan), GUEST]
+    path = write_tokens(plan, folder)
     rules = [f"{name} {verb} {topics_of(name)}" for name in names for verb in ("publish", "subscribe")]
     quota = (
         f"tenant* events_per_s={plan.quota_events_per_s} connections={plan.quota_connections} "

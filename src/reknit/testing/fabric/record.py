@@ -92,6 +92,8 @@ class Record:
         self, now: Callable[[], float], is_sent_since: Callable[[EventId, float], bool] = lambda *_: False
     ) -> None:
         self.problems: list[str] = []
+        self.revoked: frozenset[str] = frozenset()
+        """The identities whose tokens are revoked now."""
         self.sent: dict[bytes, Sent] = {}
         self.seen: dict[str, Seen] = {}
         self.replies: dict[str, list[str]] = {}

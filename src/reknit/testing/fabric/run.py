@@ -10,6 +10,7 @@ import asyncio
 import traceback
 import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -149,7 +150,13 @@ class FabricSimulation:
             node = self.fabric.node(f"n{at}")
             node.configure(self._config(rng, at, urls))
             urls.append(node.url)
+            node.on_start(partial(self._search_in_steps, node))
             await node.start()
+
+    def _search_in_steps(self, node: FabricNode) -> None:
+        step, core = self.plan.search_step, node.node.core
+        if step:
+            core.openings.step_cost = core.recovery.walks.step = step
 
     def _config(self, rng: Random, at: int, urls: list[str]) -> Config:
         links = [urls[other] for other in self._neighbours(at)]

@@ -358,7 +358,7 @@ MUTANTS: Final = (
     Mutant(
         name="run-shared-with-another-pattern",
         module=PUMP,
-        old="            text = queue.pattern.text\n",
+        old="            text = pattern.own + pattern.text\n",
         new='            text = ""\n',
         breaks="a subscriber gets the events of its own topics",
     ),

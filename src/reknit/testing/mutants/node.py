@@ -179,5 +179,6 @@ MUTANTS: Final = (
         old="        if not part.is_last:\n            self._walks.setdefault",
         new="        if part.is_last:\n            self._walks.setdefault",
         breaks="a survey is answered to its end",
+        simulation="fabric",
     ),
 )

@@ -83,4 +83,20 @@ MUTANTS: Final = (
         breaks="a ticket opens one stream",
         simulation="fabric",
     ),
+    Mutant(
+        name="revoked-token-stays-connected",
+        module="reknit.trust.gate",
+        old="        self._tokens = Tokens(read_tokens(self._tokens_path))\n        self.proofs_changed()",
+        new="        self._tokens = Tokens(read_tokens(self._tokens_path))",
+        breaks="what a token opened ends when it is revoked",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="revoked-token-still-opens",
+        module="reknit.trust.gate",
+        old="        self._tokens = Tokens(read_tokens(self._tokens_path))\n        self.proofs_changed()",
+        new="        Tokens(read_tokens(self._tokens_path))\n        self.proofs_changed()",
+        breaks="a token that is revoked opens nothing",
+        simulation="fabric",
+    ),
 )

@@ -1,4 +1,4 @@
-"""What must hold for identities with quotas; see `reknit.testing.fabric.checks.events`."""
+"""What must hold for identities, with quotas and with tokens; see `reknit.testing.fabric.checks.events`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from reknit.protocol.publish.rate_quotas import DEBT_S
 from reknit.testing.fabric.identities import tenants
 from reknit.testing.fabric.programs.program import Scene
+from reknit.testing.fabric.programs.tenants.guests import revoked_tokens_are_worthless
 from reknit.testing.fabric.programs.tenants.held_quotas import identities_keep_their_quotas
 
 BURST_S: Final = 1.0
@@ -29,4 +30,4 @@ def rates_are_kept(scene: Scene) -> Iterator[str]:
             yield f"{name} published {len(stored)} events in {took_s:.1f} s, and {allowed:.0f} are allowed"
 
 
-QUOTA_CHECKS: Final = (identities_keep_their_quotas, rates_are_kept)
+QUOTA_CHECKS: Final = (identities_keep_their_quotas, rates_are_kept, revoked_tokens_are_worthless)

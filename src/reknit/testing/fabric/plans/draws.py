@@ -173,5 +173,8 @@ class PlanDraw:
             "recoverers": self._rng.randint(1, 2) if has_caches else 0,
         }
 
+    def searches(self) -> dict[str, Any]:
+        return {"search_step": self._rng.choice((0, 1, 20))}
+
     def group_keys(self) -> dict[str, Any]:
         return {"group_keys": self._rng.choice((0, 0, 1, 3))}

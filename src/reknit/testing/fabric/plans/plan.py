@@ -216,6 +216,10 @@ class FabricPlan:
     flip_share: float = 0.0
     """Restarts of a node after which one byte of an old part of its log is another one: what was there is lost."""
 
+    # searches
+    search_step: int = 0
+    """How much nodes look for starts of subscriptions, and for what they hold, in one step; 0: as much as usual."""
+
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
         """The plan of a seed: drawn field by field and made small, or with the fields of its family."""
@@ -251,4 +255,5 @@ class FabricPlan:
             **PlanDraw(Random(f"caches {seed}")).caches(),
             **PlanDraw(Random(f"blocking {seed}")).blocking(),
             **PlanDraw(Random(f"group keys {seed}")).group_keys(),
+            **PlanDraw(Random(f"searches {seed}")).searches(),
         )

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from reknit.errors import Refused
 from reknit.outcome import Code
-from reknit.testing.fabric.identities import secret_of, tenants, topics_of
+from reknit.testing.fabric.identities import GUEST, secret_of, tenants, topics_of
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import CLIENT, EXPECTED, Program, Scene
 from reknit.testing.fabric.programs.tenants.doors import TenantAtAmqp, TenantAtHttp
+from reknit.testing.fabric.programs.tenants.guests import GuestProgram
 from reknit.testing.fabric.programs.tenants.held_quotas import identities_keep_their_quotas, names_of
 from reknit.testing.fabric.record import Sent
 
@@ -24,7 +25,8 @@ FORGET_SHARE: Final = 0.4
 def tenant_programs(scene: Scene) -> list[Program]:
     """The tenants of a plan."""
     rng, nodes = scene.fabric.rng("tenants"), list(scene.fabric.nodes.values())
-    return [TenantProgram(scene, name, rng.choice(nodes)) for name in tenants(scene.plan)]
+    programs: list[Program] = [TenantProgram(scene, name, rng.choice(nodes)) for name in tenants(scene.plan)]
+    return [*programs, GuestProgram(scene, GUEST, rng.choice(nodes))] if programs else []
 
 
 class TenantProgram(Program):
