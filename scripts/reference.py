@@ -60,7 +60,9 @@ def configuration() -> str:
 
 
 def http_api() -> str:
-    from reknit.console.api import ROOT
+    import msgspec
+
+    from reknit.console.api import LIVE, ROOT
     from reknit.console.resources import RESOURCES
 
     lines = [
@@ -84,7 +86,26 @@ def http_api() -> str:
                 )
         if one.body is not None:
             fields = ", ".join(f"`{name}`" for name in one.body.__struct_fields__)
-            lines += ["", f"The body has {fields}; all are optional."]
+            needed = [one.name for one in msgspec.structs.fields(one.body) if one.required]
+            rest = (
+                f"only {', '.join(f'`{name}`' for name in needed)} is needed"
+                if needed
+                else "all are optional"
+            )
+            lines += ["", f"The body has {fields}; {rest}."]
+    lines += [
+        "",
+        f"## `GET {LIVE}`",
+        "",
+        "Answers as [Server-Sent Events](tunnels.md), whenever they change: `ask=ledger%3Flimit%3D5&ask=summary`",
+        "names up to six of the resources above, with their parameters. An event's topic is `live/0` for the first of",
+        "them, and its payload is the answer. `/reknit.js` reads it as any stream.",
+        "",
+        "## `GET /metrics`, `/healthz`, `/readyz`",
+        "",
+        "The metrics for [Prometheus](../how-to/observe.md#prometheus); 200 while the node runs; 200 while it takes",
+        "events, and 503 with the reason while it does not.",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from io import StringIO
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from reknit.batch import Batch
 from reknit.cli import running
 from reknit.cli.events.event_output import JsonLines, Lines, RawLines
 from reknit.cli.main import app
+from reknit.cli.status.screen import screen
 
 runner = CliRunner()
 
@@ -44,9 +47,22 @@ STATUS = {
 }
 
 
+LEDGER = {
+    "mood": "good",
+    "sentence": "Every event is accounted for",
+    "totals": {
+        "published": 1_234_567,
+        "accepted": 1_234_560,
+        "dead_lettered": 5,
+        "lost": 0,
+        "in_flight": 2,
+    },
+}
+
+
 def answering(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
     async def asked(url: str, what: str, **args: Any) -> Any:
-        return body
+        return LEDGER if what == "ledger_page" else body
 
     async def asked_ledger(url: str, topic: str, unbalanced: bool) -> Any:
         return body
@@ -84,10 +100,22 @@ def test_an_empty_ledger_says_how_to_fill_it(monkeypatch: pytest.MonkeyPatch) ->
 def test_status_shows_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, STATUS)
     text = runner.invoke(app, ["status"]).stdout
+    assert "Every event is accounted for" in text
     assert "publishers wait" in text
     assert "3 duplicates dropped" in text
     assert "away" in text
     assert "and 10 more" in text
+
+
+def test_numbers_stay_whole_on_a_narrow_terminal() -> None:
+    topics = [{"topic": "plant/line1/temp", "events": 1_234_567, "rate": 12_345.0, "sources": 3, "gaps": 0}]
+    body = {**STATUS, "topics": topics, "ledger": LEDGER, "peers": []}
+    console = Console(width=40, file=StringIO())
+    console.print(screen(body, console.width))
+    lines = cast(StringIO, console.file).getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    for number in ("1,234,567 published", "1,234,560 accepted", "1,234,567", "12,345"):
+        assert any(number in line.replace("\u00a0", " ") for line in lines), number
 
 
 def test_printers_remember_their_checkpoint() -> None:

@@ -46,7 +46,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         wait_for(process.url, len(services))
         yield process
         for service in services:
-            assert service.stop() in (0, 130), service.output()
+            assert service.stop() in (0, 143), service.output()
             assert "serving up://vcu/10/1/" in service.output()
             assert "Traceback" not in service.output()
 

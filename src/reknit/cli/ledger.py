@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from reknit.cli.options import AsJson, NodeUrl, complete_topics
-from reknit.cli.output import FAILED, NOT_ASKED, fail, log_to_stderr, print_json
+from reknit.cli.output import FAILED, NOT_ASKED, explained, fail, log_to_stderr, print_json
 
 COLUMNS = ("published", "accepted", "dead_lettered", "lost", "in_flight")
 
@@ -39,7 +39,7 @@ def ledger(
     try:
         rows: list[dict[str, Any]] = run(asked_ledger(node, topic, unbalanced))
     except (ReknitError, OSError) as error:
-        fail(error, NOT_ASKED)
+        fail(explained(error), NOT_ASKED)
     if json:
         print_json(rows)
     else:

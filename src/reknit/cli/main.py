@@ -33,7 +33,7 @@ from reknit.cli.dead_letters import commands as dead_letters
 from reknit.cli.demo import command as demo
 from reknit.cli.events import pub, sub
 from reknit.cli.group import commands as group
-from reknit.cli.output import fail
+from reknit.cli.output import explained, fail
 from reknit.cli.pipeline import commands as pipeline
 from reknit.cli.rpc import commands as rpc
 from reknit.cli.status import command as status
@@ -45,22 +45,17 @@ class Commands(TyperGroup):
     """Turns the errors that reknit raises into one line and exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
-        from reknit.errors import NotConnected, ReknitError, TlsFailed
+        from reknit.errors import ReknitError
 
         try:
             return super().invoke(ctx)
-        except TlsFailed as error:
-            fail(error)
-        except NotConnected as error:
-            fail(f"no node at {error.url} ({error.why}): start one with `reknit up`")
         except ReknitError as error:
-            fail(error)
+            fail(explained(error))
         except BrokenPipeError:  # the program that read our output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except OSError as error:
-            place = f": {error.filename}" if error.filename else ""
-            fail(f"{error.strerror or error}{place}")
+            fail(explained(error))
 
 
 app = typer.Typer(

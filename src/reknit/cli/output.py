@@ -26,6 +26,17 @@ def fail(text: object, code: int = FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def explained(error: Exception) -> str:
+    """What an error that ends a command says."""
+    from reknit.errors import NotConnected, TlsFailed
+
+    if isinstance(error, NotConnected) and not isinstance(error, TlsFailed):
+        return f"no node at {error.url} ({error.why}): start one with `reknit up`"
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+    return str(error)
+
+
 def print_json(value: Any, indent: int = 2) -> None:
     """Print a value as JSON on stdout."""
     import msgspec

@@ -34,6 +34,7 @@ def table(texts: tuple[str, ...], numbers: tuple[str, ...], more: tuple[str, ...
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for title in texts + numbers + more:
         is_number = title in numbers
+        # a number that is broken over lines would be read as two
         made.add_column(title, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     return made
 

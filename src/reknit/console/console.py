@@ -25,6 +25,7 @@ class Console:
         pages = http.pages
         self._index = pages.by_path["/"]
         pages.by_path |= {"/": self._home, "/healthz": self._alive, "/readyz": self._ready}
+        pages.by_path["/metrics"] = api.metrics
         pages.by_prefix |= {API: api.answer, FILES: self._files.answer}
         http.at_stop.append(self._sessions.close)
 

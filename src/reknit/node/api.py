@@ -44,6 +44,15 @@ class Door(Attachment, Protocol):
     def status(self) -> dict[str, Any]:
         """Figures for the node's status."""
 
+    def clients(self) -> Iterable[tuple[int, Any]]:
+        """Its connections, each with a number that is never used again."""
+
+    def describe(self, client: Any) -> dict[str, Any]:
+        """Who a client is, and what it holds."""
+
+    def end_client(self, number: int, why: str) -> bool:
+        """End a connection with a reason. False if it is gone."""
+
 
 class LinkedNodes(Protocol):
     """The links of a node, as far as gateways need them."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import structs
 from msgspec.structs import replace
 
-from reknit.audit import AUDIT_TOPIC, write_entry
+from reknit.audit import AUDIT_TOPIC, read_entry, write_entry
 from reknit.batch import Batch
 from reknit.config import SecuritySettings
 from reknit.lineage import lasting_source
@@ -28,6 +29,7 @@ CHANGES: Final = frozenset(
         "redrive",
         "drop_dead_letters",
         "own",
+        "end_connection",
         "link_add",
         "link_remove",
         "route_add",
@@ -35,8 +37,22 @@ CHANGES: Final = frozenset(
     )
 )
 """The admin requests that change something."""
-DETAILS: Final = ("pattern", "owner", "source", "subscriber", "to", "in", "out", "wanted", "clears_ttl")
+DETAILS: Final = (
+    "pattern",
+    "connection",
+    "owner",
+    "source",
+    "subscriber",
+    "to",
+    "in",
+    "out",
+    "wanted",
+    "clears_ttl",
+)
 """The arguments that are written. Others say where a page begins, or are of no interest."""
+
+
+NEWEST_MAX: Final = 500
 
 
 class AuditLog:
@@ -73,6 +89,15 @@ class AuditLog:
             text=text,
             events=events,
         )
+
+    def newest(self, limit: int) -> list[dict[str, Any]]:
+        """The newest entries that are durable, the newest first."""
+        journal, stop = self._core.journal, self._next_seq
+        rows: list[dict[str, Any]] = []
+        for entry in journal.find(AUDIT_TOPIC, self.source, max(1, stop - min(limit, NEWEST_MAX)), stop):
+            batch = Batch.parse(journal.fetch(entry))
+            rows += [structs.asdict(read_entry(payload)) for payload in batch.payloads()]
+        return rows[::-1][:limit]
 
     # -- a part of the core
 

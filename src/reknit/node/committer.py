@@ -22,8 +22,39 @@ IDLE_S = 0.0002
 SLOW_S = 0.005
 """A commit on the event loop that took this long is the last one there for `RESPITE_S`."""
 RESPITE_S = 10.0
+LONGEST_S = 60.0
+"""The longest commit of one or two such periods is shown."""
 STOP_S = 10.0
 """How long a stop waits for the disk."""
+
+
+class CommitTimes:
+    """How long commits took: the last one, their average of late, and the longest of the last minute."""
+
+    def __init__(self) -> None:
+        self._last_s = self._mean_s = self._longest_s = self._before_s = 0.0
+        self._count = 0
+        self._since = environment.monotonic()
+
+    def note(self, took_s: float) -> None:
+        """A commit ended."""
+        self._count += 1
+        self._last_s = took_s
+        self._mean_s += (took_s - self._mean_s) / min(self._count, 100)
+        now = environment.monotonic()
+        if now - self._since > LONGEST_S:
+            self._before_s, self._longest_s, self._since = self._longest_s, 0.0, now
+        self._longest_s = max(self._longest_s, took_s)
+
+    def status(self) -> dict[str, float]:
+        """Their number, and times in seconds."""
+        longest_s = max(self._longest_s, self._before_s)
+        return {
+            "count": self._count,
+            "last_s": self._last_s,
+            "mean_s": self._mean_s,
+            "longest_s": longest_s,
+        }
 
 
 class CommitThread:
@@ -41,6 +72,7 @@ class CommitThread:
         on_failed: Callable[[JournalError], None],
         in_memory: bool = False,
     ) -> None:
+        self.times = CommitTimes()
         self._journal = journal
         self._on_durable = on_durable
         self._on_failed = on_failed
@@ -107,6 +139,7 @@ class CommitThread:
         began = environment.monotonic()
         end = self._journal.commit(sync)
         ended = environment.monotonic()
+        self.times.note(ended - began)
         self._alone_at = ended + (RESPITE_S if ended - began > SLOW_S else IDLE_S)
         return end
 
@@ -118,11 +151,13 @@ class CommitThread:
             sync = sync or is_synced
         if not number:
             return  # the group before had it
+        began = environment.monotonic()
         try:
             end = self._journal.commit(sync)
         except JournalError as error:
             self._call(self._failed, number, sync, error)
         else:
+            self.times.note(environment.monotonic() - began)
             self._call(self._done, number, end)
 
     def _call(self, function: Callable[..., None], *args: object) -> None:

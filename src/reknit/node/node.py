@@ -21,6 +21,8 @@ from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.access_review import AccessReview
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures, Shown
+from reknit.node.admin.inspection.clients import Clients
+from reknit.node.admin.inspection.event_story import EventStories
 from reknit.node.admin.queue_figures import QueueFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
@@ -258,6 +260,7 @@ class Node:
             bridges=self.bridges,
             doors=self.doors,
             held_by=self.held_by,
+            commits=self._committer.times,
             anycast_repeats=lambda: self.anycast.repeats,
         )
         return AdminResponder(
@@ -271,6 +274,15 @@ class Node:
             aligned=self.caches.aligned,
             report_loss=self._losses.skip,
             on_order=self._audit_log.ordered,
+            clients=Clients(core, self.peers, self.doors, is_node=self.links.knows, clock=self._now),
+            stories=EventStories(
+                core,
+                node_name=self.name,
+                links=self.links,
+                pipelines=self.figures.pipelines,
+                attempts=self.anycast.attempts,
+            ),
+            audited=self._audit_log.newest,
         )
 
     def _make_reception(self, admin: AdminResponder) -> None:

@@ -170,7 +170,7 @@ class Gate:
 
     def may_observe(self, name: str) -> bool:
         """Whether a name may see figures about all topics: status, ledger and metrics."""
-        return self.is_admin(name) or self.may_subscribe(name, EVERYTHING)
+        return self.is_admin(name) or self.rules.may_watch(name, EVERYTHING)
 
     # -- changes while the node runs
 

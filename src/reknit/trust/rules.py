@@ -2,6 +2,7 @@
 
     NAME publish PATTERN      may publish on these topics, and offer to hold their events for others
     NAME subscribe PATTERN    may subscribe to these topics, and read their past
+    NAME watch PATTERN        may see what became of the events on these topics: figures, never payloads or headers
     NAME as ADDRESS           may be the source of events with such an address
     NAME admin                may ask and change everything
 
@@ -24,7 +25,7 @@ EVERYONE: Final = "*"
 ITSELF: Final = ""
 """The identity of the node's own parts: relays, links, and gateways that have asked the gate for their clients."""
 EVERYTHING: Final = Pattern("**")
-VERBS: Final = ("publish", "subscribe", "as", "admin")
+VERBS: Final = ("publish", "subscribe", "watch", "as", "admin")
 KNOWN_MAX: Final = 100_000
 """So many answers are remembered; then the memory is cleared."""
 
@@ -54,7 +55,7 @@ class Rules:
             try:
                 self._add(*rule.split())
             except (TypeError, InvalidTopic, InvalidAddress) as error:
-                forms = "NAME publish|subscribe PATTERN, NAME as ADDRESS, or NAME admin"
+                forms = "NAME publish|subscribe|watch PATTERN, NAME as ADDRESS, or NAME admin"
                 why = f"has {rule!r}, which is not a valid rule ({error}); write {forms}"
                 raise InvalidConfig("security.allow", "settings", why) from None
 
@@ -80,6 +81,10 @@ class Rules:
     def may(self, name: str, verb: str, wanted: Pattern) -> bool:
         """Whether one rule allows all topics that are wanted."""
         return self.is_free(name) or any(one.includes(wanted) for one in self.patterns(name, verb))
+
+    def may_watch(self, name: str, wanted: Pattern) -> bool:
+        """Whether a name may see figures about topics. Who may read their events may."""
+        return self.may(name, "watch", wanted) or self.may(name, "subscribe", wanted)
 
     def may_topic(self, name: str, verb: str, topic: str) -> bool:
         """Whether a rule allows one topic. The answer is remembered: it is asked for every batch or message."""

@@ -29,6 +29,9 @@ def demo(
     A node, two publishers and three subscribers, each a process of its own on this machine, are killed with kill -9
     and started again while events flow. If Spark is installed, the pipeline then reads the node's journal into tables
     and audits them. Everything except the audit's page is in a temporary directory that is removed at the end.
+
+    The node serves its console, whose address is printed. On a terminal the fabric goes on after that, with a process
+    killed now and then, until Ctrl-C.
     """
     from reknit.cli.demo.run import run_demo
 

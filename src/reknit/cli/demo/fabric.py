@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
 from random import Random
@@ -14,12 +15,15 @@ from typing import Any, Protocol
 from reknit.client.blocking.session import SyncSession, connect_sync
 from reknit.config import Config, TransportSettings
 from reknit.errors import LocalError, NotConnected
-from reknit.processes.process import NodeProcess, Process
+from reknit.processes.process import NodeProcess, Process, free_port
 from reknit.processes.workers import ReceivedEvents, publisher_command, subscriber_command
 from reknit.topic import Pattern
 
 RATE = 40_000.0
 REJECT_EVERY = 1_000
+LIVE_RATE = 300.0
+"""Events a second of each publisher, as long as somebody watches."""
+LIVE_PAUSE_S = 15.0
 PAUSE_S = 0.4
 REFRESH_S = 0.1
 PATIENCE_S = 90.0
@@ -62,8 +66,11 @@ class DemoFabric:
     def __init__(self, folder: Path, count: int, seed: int) -> None:
         self.folder = folder
         self.count = count
-        self.node = NodeProcess(folder)
-        self.publishers = [self._publisher(name, topic) for name, topic in PUBLISHERS.items()]
+        self.console = f"http://127.0.0.1:{free_port()}/" if find_spec("httptools") is not None else ""
+        """Where the console is; empty without what it needs."""
+        served = ("--http", self.console.removeprefix("http://").rstrip("/")) if self.console else ()
+        self.node = NodeProcess(folder, *served)
+        self.publishers = [self._publisher(name, topic, count, RATE) for name, topic in PUBLISHERS.items()]
         self.subscribers = [self._subscriber(name, pattern) for name, pattern in SUBSCRIBERS.items()]
         self.processes: list[Process] = [self.node, *self.publishers, *self.subscribers]
         self.status: dict[str, Any] = {}
@@ -72,8 +79,8 @@ class DemoFabric:
         self._duplicates_before = 0
         self._session: SyncSession | None = None
 
-    def _publisher(self, name: str, topic: str) -> Process:
-        return Process(name, publisher_command(self.node.url, name, topic, self.count, RATE), self.folder)
+    def _publisher(self, name: str, topic: str, count: int, rate: float) -> Process:
+        return Process(name, publisher_command(self.node.url, name, topic, count, rate), self.folder)
 
     def _subscriber(self, name: str, pattern: str) -> Process:
         reject_every = REJECT_EVERY if name == "strict" else 0
@@ -127,6 +134,8 @@ class DemoFabric:
         config = Config(transport=TransportSettings(reconnect_backoff_s_max=0.2))
         self._session = connect_sync(self.node.url, config=config).open()
         observer.tell(f"node started on {self.node.url}, its journal in {self.node.data.name}")
+        if self.console:
+            observer.tell(f"watch it in a browser: {self.console}")
         for process in (*self.subscribers, *self.publishers):
             process.start()
         observer.tell(f"{len(self.subscribers)} subscribers and {len(self.publishers)} publishers started")
@@ -194,6 +203,23 @@ class DemoFabric:
         assert self._session is not None
         with suppress(NotConnected):
             self.status, self.rows = self._session.status(), self._session.ledger()
+
+    # -- as long as somebody watches
+
+    def go_on(self, observer: DemoObserver, pause_s: float = LIVE_PAUSE_S, kills_max: int = 0) -> None:
+        """Publish at an easy rate, and kill a process now and then, until Ctrl-C or so many kills."""
+        for process in self.publishers:
+            self.processes.remove(process)
+        self.publishers = [self._publisher(name, topic, 0, LIVE_RATE) for name, topic in PUBLISHERS.items()]
+        self.processes += self.publishers
+        for process in self.publishers:
+            process.start()
+        observer.tell("publishers go on; every process is killed now and then, until Ctrl-C")
+        count = 0
+        while not kills_max or count < kills_max:
+            self._sleep(pause_s, observer)
+            self._kill(self._rng.choice([self.node, *self.publishers, *self.subscribers]), observer)
+            count += 1
 
     # -- the result
 

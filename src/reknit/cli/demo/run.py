@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +30,17 @@ def run_demo(count: int, kills: int, seed: int, report: Path) -> bool:
             result = fabric.result()
         _print_result(fabric, result)
         is_audited = _run_pipeline(fabric.node.url, Path(folder) / "lake", report)
+        if sys.stdout.isatty() and fabric.console:
+            _stay(fabric)
     return is_audited and not result.problems
+
+
+def _stay(fabric: DemoFabric) -> None:
+    """Keep the fabric running with faults, for somebody who watches it in a browser."""
+    typer.echo(f"\nThe fabric goes on. Watch it survive in a browser: {fabric.console}")
+    typer.echo("Ctrl-C ends it.\n")
+    with suppress(KeyboardInterrupt), DemoScreen(fabric) as screen:
+        fabric.go_on(screen)
 
 
 def _print_result(fabric: DemoFabric, result: DemoResult) -> None:

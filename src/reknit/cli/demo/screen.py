@@ -58,7 +58,7 @@ class DemoScreen:
     def _progress(self) -> Table:
         fabric = self._fabric
         grid = Table.grid(padding=(0, 2))
-        rows = [("published", fabric.published, fabric.total)]
+        rows = [("published", fabric.published, max(fabric.total, fabric.published))]
         for subscriber in fabric.subscribers:
             own = [row for row in fabric.rows if row["subscriber"] == subscriber.name]
             ended = sum(row["accepted"] + row["dead_lettered"] for row in own)

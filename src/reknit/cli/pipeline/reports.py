@@ -11,12 +11,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from reknit import environment
 from reknit.cli.output import events, print_json, say
 from reknit.cli.pipeline.options import LakeRoot, SparkOptions
 from reknit.cli.pipeline.spark_session import open_lake
 from reknit.cli.tables import cell
 from reknit.errors import LocalError
 from reknit.spark.lake.lost_events import EVERYTHING, parse_range
+from reknit.spark.pipeline.lake_report import note_audit
 from reknit.spark.pipeline.report import report_html
 from reknit.spark.stages.audit.lake import Audit, audit_lake, latency_lake, losses_lake, plain_row
 from reknit.spark.stages.dead_letters import GROUPS, dead_letters_by
@@ -45,6 +47,15 @@ def report_audit(
             parse_range(text)
     with open_lake(lake, on) as (spark, folder):
         found = audit_lake(spark, folder, window_s, report is not None or as_json, accepts)
+    if isinstance(lake, Path):
+        note_audit(
+            lake,
+            at_us=environment.time_us(),
+            is_balanced=found.is_good,
+            rows=len(found.rows),
+            problems=len(found.problems),
+            page=report,
+        )
     if report is not None:
         report.write_text(report_html(found), encoding="utf-8")
         say(f"wrote {report}")

@@ -22,9 +22,9 @@ def status(
     if json and not watch:
         print_json(run(asked(node, "status")))
         return
-    from reknit.cli.status.screen import print_status, watch_status
+    from reknit.cli.status.screen import look, print_status, watch_status
 
     if watch:
         run(watch_status(node))
     else:
-        print_status(run(asked(node, "status")))
+        print_status(run(look(node)))

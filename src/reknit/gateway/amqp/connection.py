@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from reknit.config import AmqpSettings
 from reknit.gateway.access import Access
@@ -17,6 +17,7 @@ from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.engine import ProtonEngine
 from reknit.gateway.amqp.links.intake import ClientIntake
 from reknit.gateway.amqp.links.link_table import Link, LinkTable
+from reknit.gateway.amqp.links.outgoing import AmqpOutgoingLink
 from reknit.gateway.amqp.links.replies import ReplyAddresses
 from reknit.gateway.amqp.links.rights import ClientRights
 from reknit.gateway.amqp.links.services import DeliveryCounts, LinkServices
@@ -40,6 +41,7 @@ LINGER_S = 0.5
 """How long a client may take to close its side after we closed ours."""
 EARLY_BYTES_MAX = 16 << 10
 """A client that has to wait sends no more than this; SASL is shorter."""
+LINKS_SHOWN_MAX = 10
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 
 
@@ -89,6 +91,7 @@ class AmqpConnection(asyncio.Protocol):
         self._links: LinkTable | None = None
         """None until the client is known."""
         self._address = ""
+        self._opened_at = 0.0
         self._early: bytes | None = None
         """What the client sent before it is looked at, if it has to wait."""
         self._is_blocked = self._is_closing = self._is_client_done = False
@@ -104,6 +107,7 @@ class AmqpConnection(asyncio.Protocol):
         self._sasl = services.security.sasl(self._transport)
         peer = self._transport.get_extra_info("peername")
         self._address = str(peer[0]) if peer else "local"
+        self._opened_at = self._loop.time()
         self._slow_down(services.attempts.before(self._address))
         services.connections.opened(self)
         self._timer = self._loop.call_later(services.settings.hello_timeout_s, self._transport.abort)
@@ -349,6 +353,24 @@ class AmqpConnection(asyncio.Protocol):
         if self._engine is not None:
             self._engine.close()
         self._turns.wake()
+
+    def describe(self) -> dict[str, Any]:
+        """Who the client is, since when, and which links it has."""
+        links = self.links
+        ways = [("from" if isinstance(one, AmqpOutgoingLink) else "to", one.address) for one in links]
+        more = len(links) - LINKS_SHOWN_MAX
+        holds = [f"{way} {address or 'any address'}" for way, address in ways[:LINKS_SHOWN_MAX]]
+        return {
+            "name": self._engine.remote_container if self._engine is not None else "",
+            "identity": self._proof.name,
+            "address": self._address,
+            "kind": f"{len(links)} link{'s' * (len(links) != 1)}",
+            "since_s": round(self._loop.time() - self._opened_at, 1),
+            "holds": ", ".join([*holds, *([f"and {more} more"] if more > 0 else [])]),
+            "unsettled": self.unsettled,
+            "unsent_bytes": self.waiting_bytes,
+            "state": "does not read" if self._is_blocked else "open",
+        }
 
     # -- identity and rules
 

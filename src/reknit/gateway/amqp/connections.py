@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -32,7 +33,9 @@ class AmqpConnections(Generic[C]):
     """Every open connection once."""
 
     def __init__(self) -> None:
-        self._open: dict[C, None] = {}
+        self._open: dict[C, int] = {}
+        """Each with a number that is never used again."""
+        self._numbers = itertools.count(1)
         self._empty = asyncio.Event()
         self._settled = asyncio.Event()
 
@@ -42,9 +45,13 @@ class AmqpConnections(Generic[C]):
     def __iter__(self) -> Iterator[C]:
         return iter(list(self._open))
 
+    def numbered(self) -> list[tuple[int, C]]:
+        """Every connection with its number."""
+        return [(number, one) for one, number in self._open.items()]
+
     def opened(self, connection: C) -> None:
         """A client connected."""
-        self._open[connection] = None
+        self._open[connection] = next(self._numbers)
         self._empty.clear()
 
     def closed(self, connection: C) -> None:

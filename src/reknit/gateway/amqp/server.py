@@ -97,6 +97,21 @@ class AmqpServer:
         await self.connections.stop(STOPS, self.settings.stop_timeout_s)
         await self._node.close()
 
+    def clients(self) -> list[tuple[int, AmqpConnection]]:
+        """The connections with their numbers."""
+        return self.connections.numbered()
+
+    def describe(self, client: AmqpConnection) -> dict[str, Any]:
+        """Who a client is, and which links it has."""
+        return client.describe()
+
+    def end_client(self, number: int, why: str) -> bool:
+        """Close a connection with a reason."""
+        found = next((one for at, one in self.connections.numbered() if at == number), None)
+        if found is not None:
+            found.end(why)
+        return found is not None
+
     def status(self) -> dict[str, Any]:
         """The numbers of connections, links and deliveries, of unsettled messages, and of credit."""
         links = [link for connection in self.connections for link in connection.links]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import write
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import httptools
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from reknit.trust.logins import Logins
 LINGER_S = 2.0
 """How long a connection that is being closed may take to send its last bytes."""
 PIPELINE_MAX = 64
+HOLDS_CHARS_MAX = 300
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
@@ -331,6 +332,23 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._group = self.services.feed.open(self, format, scope, is_raw, opened)
         if self._group is not None:
             self.services.logins.add(self)
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """Who the client is, since when, and what it holds."""
+        group = self._group
+        tunnel = None if group is None else self.services.tunnels.tunnel(self)
+        holds = "" if group is None else ", ".join(one.text for one in group.scope.patterns())
+        return {
+            "name": "",
+            "identity": self._proof.name,
+            "address": self.address,
+            "kind": "request" if self._format is None else f"tunnel ({self._format.name})",
+            "since_s": round(now - self.opened_at, 1),
+            "holds": holds[:HOLDS_CHARS_MAX],
+            "unsettled": 0,
+            "unsent_bytes": self.waiting_bytes,
+            "state": "open" if tunnel is None else tunnel.state.name.lower(),
+        }
 
     @property
     def proof(self) -> Identity:

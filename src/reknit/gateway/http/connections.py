@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Protocol
+import itertools
+from typing import Any, Protocol
 
 from reknit.gateway.access import Access
 from reknit.trust.identities import Identity
@@ -28,6 +29,9 @@ class OpenHttpConnection(Protocol):
     def is_closing(self) -> bool:
         """Whether it is being closed."""
 
+    def describe(self, now: float) -> dict[str, Any]:
+        """Who the client is, since when, and what it holds."""
+
     def end(self, why: str) -> None:
         """Send the reason, and close."""
 
@@ -45,7 +49,9 @@ class ConnectionRegistry:
     """Every open connection once."""
 
     def __init__(self) -> None:
-        self._open: dict[OpenHttpConnection, None] = {}
+        self._open: dict[OpenHttpConnection, int] = {}
+        """Each with a number that is never used again."""
+        self._numbers = itertools.count(1)
         self._reading: dict[OpenHttpConnection, None] = {}
         """Waiting for a complete request, the oldest first."""
         self._full: dict[OpenHttpConnection, None] = {}
@@ -55,9 +61,14 @@ class ConnectionRegistry:
     def __len__(self) -> int:
         return len(self._open)
 
+    def numbered(self) -> list[tuple[int, OpenHttpConnection]]:
+        """Every connection with its number."""
+        return [(number, one) for one, number in self._open.items()]
+
     def opened(self, connection: OpenHttpConnection) -> None:
         """A client connected. Its first request is awaited."""
-        self._open[connection] = self._reading[connection] = None
+        self._open[connection] = next(self._numbers)
+        self._reading[connection] = None
         self._empty.clear()
 
     def awaits(self, connection: OpenHttpConnection) -> None:

@@ -14,7 +14,7 @@ from reknit.gateway.budgeted_clients import BudgetedClient
 from reknit.gateway.client_quotas import ClientQuotas
 from reknit.gateway.http.cloudevents import PATH, CloudEventsPage
 from reknit.gateway.http.connection import HttpConnection, HttpServices
-from reknit.gateway.http.connections import ConnectionRegistry
+from reknit.gateway.http.connections import ConnectionRegistry, OpenHttpConnection
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.forwarded import TrustedProxies
 from reknit.gateway.http.kn.notify import Notifications
@@ -197,6 +197,21 @@ class HttpServer:
             self.feed.heartbeat(self.settings.heartbeat_s)
         self._connections.close_overdue(now, self.settings.request_timeout_s)
         self.router.renew()
+
+    def clients(self) -> list[tuple[int, OpenHttpConnection]]:
+        """The connections with their numbers."""
+        return self._connections.numbered()
+
+    def describe(self, client: OpenHttpConnection) -> dict[str, Any]:
+        """Who a client is, and what its tunnel carries."""
+        return client.describe(self._services.loop.time())
+
+    def end_client(self, number: int, why: str) -> bool:
+        """End a connection. A tunnel is told why."""
+        found = next((one for at, one in self._connections.numbered() if at == number), None)
+        if found is not None:
+            found.end(why)
+        return found is not None
 
     def status(self) -> dict[str, Any]:
         """The numbers of connections and tunnels, and their limits."""

@@ -15,6 +15,11 @@ from reknit.errors import Gone, LocalError, Refused
 from reknit.fields import NUMBER_MAX
 from reknit.node.admin import positions
 from reknit.node.admin.figures import NodeFigures
+from reknit.node.admin.inspection.clients import Clients
+from reknit.node.admin.inspection.event_search import search
+from reknit.node.admin.inspection.event_story import EventStories
+from reknit.node.admin.inspection.log_tail import log_tail
+from reknit.node.admin.inspection.source_map import source_map
 from reknit.node.admin.journal_requests import JournalRequests, Reply
 from reknit.node.admin.listings import Listings
 from reknit.node.admin.owners import owners
@@ -67,6 +72,9 @@ class AdminResponder:
         aligned: AlignedEvents,
         report_loss: ReportLoss,
         on_order: OnOrder,
+        clients: Clients,
+        stories: EventStories,
+        audited: Callable[[int], list[dict[str, Any]]],
     ) -> None:
         self._config = config
         self._core = core
@@ -74,12 +82,17 @@ class AdminResponder:
         self._report_loss = report_loss
         self._on_order = on_order
         core.orders.watch(on_order)
+        self._figures_of = figures
+        self._log = log_tail()
         listings = Listings(core, figures)
         self._requests: dict[str, Answering] = {
             **self._figures(figures),
             "topics_page": lambda args: (listings.topics(args), []),
             "subscribers_page": lambda args: (listings.subscribers(args), []),
             "fate": lambda args: (listings.fate(args), []),
+            "end_connection": lambda args: (clients.end(args), []),
+            "log_tail": lambda args: (self._log.rows(int(args.get("limit", 100))), []),
+            "audit_tail": lambda args: (audited(int(args.get("limit", 100))), []),
             **self._journal(),
             **self._others(links, anycast, bridges),
         }
@@ -89,6 +102,9 @@ class AdminResponder:
             "ledger": figures.ledger,
             "ledger_page": listings.ledger,
             "losses": listings.losses,
+            "clients": clients.page,
+            "metrics": self._metrics,
+            "story": stories.story,
             "queues": queues.rows,
             "align": self._align,
             "checkpoint": JournalRequests(core, config).checkpoint,
@@ -103,6 +119,7 @@ class AdminResponder:
             "status": lambda args: (figures.status(), []),
             "summary": lambda args: (figures.summary(), []),
             "topics": lambda args: (figures.topics(), []),
+            "pipelines": lambda args: (figures.pipelines.rows(), []),
             "pipeline": lambda args: (figures.pipelines.note(args), []),
             "config": self._describe,
         }
@@ -114,6 +131,8 @@ class AdminResponder:
             "read": requests.read,
             "records": requests.records,
             "find": requests.find,
+            "search": lambda args: (search(journal, args), []),
+            "sources_page": lambda args: (source_map(journal, args), []),
             "index": lambda args: (positions.index(journal, args), []),
             "streams": lambda args: (positions.streams(journal), []),
             SKIP: self._skip,
@@ -122,7 +141,7 @@ class AdminResponder:
     def _others(self, links: LinkAdmin, anycast: NodeAnycast, bridges: Bridges) -> dict[str, Answering]:
         core = self._core
         return {
-            "dead_letters": lambda args: (core.dead_letter_admin.page(args), []),
+            "dead_letters": lambda args: (_letters(core.dead_letter_admin.page(args), args), []),
             "scheduled": lambda args: (core.scheduling.page(args), []),
             "owners": lambda args: (owners(core.journal.ledger, args), []),
             "paused": lambda args: (core.dispatch.pauses.patterns, []),
@@ -144,6 +163,9 @@ class AdminResponder:
             if isinstance(value, int | float) and abs(value) > NUMBER_MAX:  # no answer could name it
                 self._refuse(ask, peer, ValueError(f"{name} can't be {value}"))
                 return
+        if ask.what == "whoami":
+            peer.send(Answer(ask.id, Code.OK, "", self._figures_of.rights(peer.identity)))
+            return
         if ask.what in ORDERS:
             self._core.order(ask, peer.id, asyncio.get_running_loop().time())
             return
@@ -204,10 +226,15 @@ class AdminResponder:
         peer.send(answer)
         self._on_order(ask, peer.id, Code(answer.code), answer.text, None)
 
+    async def _metrics(self, args: dict[str, Any]) -> str:
+        """Every metric as Prometheus reads it."""
+        from reknit.node.admin.metrics import metrics_text  # it loads slowly
+
+        return metrics_text(*await self._figures_of.for_metrics())
+
     def _describe(self, args: dict[str, Any]) -> Reply:
-        """Every setting except the secret one."""
-        rows = describe(self._config)
-        return [{"name": row.name, "value": str(row.value)} for row in rows], []
+        """Every setting except secret ones, and where its value comes from."""
+        return [row._asdict() for row in describe(self._config)], []
 
     def _skip(self, args: dict[str, Any]) -> Reply:
         """No member of a group has `[start, stop)`: continue after it, and report it to subscribers that are owed it."""
@@ -223,6 +250,14 @@ class AdminResponder:
     async def _align(self, args: dict[str, Any]) -> Any:
         """The events that are held here, level by level: see `reknit.protocol.recovery.alignment`."""
         return msgspec.to_builtins(await self._aligned.compare(args), builtin_types=(bytes,))
+
+
+def _letters(body: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
+    """Dead letters as they are, or without what is in them, for those who may only watch."""
+    if args.get("payloads") is False:
+        hidden = {"payload": b"", "columns": {}, "header": b"", "has_payload": False}
+        body["letters"] = [[number, {**letter, **hidden}] for number, letter in body["letters"]]
+    return body
 
 
 def _refusal(ask: Ask, error: Exception) -> Answer:

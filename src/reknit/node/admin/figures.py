@@ -13,6 +13,7 @@ from reknit.config import Config
 from reknit.ledger import ANYCAST, Account
 from reknit.ledger.topics import TopicTotals
 from reknit.ledger.walk import HeldBy
+from reknit.node.admin.inspection.figure_history import FigureHistory
 from reknit.node.admin.ledger_reader import EVERY_OTHER, LedgerReader, LedgerSums
 from reknit.node.admin.pipelines import Pipelines
 from reknit.node.admin.topic_rates import TopicRates
@@ -21,6 +22,7 @@ from reknit.node.peers.peers import Peers
 from reknit.protocol.queues.queue import Queue
 from reknit.protocol.queues.shared_queue import SharedQueue
 from reknit.trust.gate import Gate
+from reknit.trust.rules import EVERYTHING
 from reknit.version import __version__
 
 OWED_ROWS_MAX: Final = 5_000
@@ -61,9 +63,11 @@ class NodeFigures:
         bridges: HasStatus,
         doors: Mapping[str, HasStatus],
         held_by: HeldBy,
+        commits: HasStatus,
         anycast_repeats: Callable[[], tuple[int, int]],
     ) -> None:
         self.pipelines = Pipelines()
+        self._commits = commits
         self.shown: dict[str, HasStatus] = {}
         """What runs beside the node, by its place in the status."""
         self._config = config
@@ -78,10 +82,15 @@ class NodeFigures:
         self._anycast_repeats = anycast_repeats
         self._ledger = LedgerReader(core.journal.ledger, held_by, config.limits.metric_rows_max)
         self._rates = TopicRates(core.journal.ledger)
+        self._is_watched = bool(config.http.listen) and config.http.console
+        """Whether there is a page that shows the last minutes."""
+        self.history = FigureHistory(self._ledger.sums)
 
     def sample(self, now: float) -> None:
         """Begin the next period of the rates in `status`, if this one has lasted long enough."""
         self._rates.sample(now)
+        if self._is_watched:
+            self.history.sample(now)
 
     def status(self, topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         """The node's state, as `reknit status` shows it; with these rows of topics, or with all."""
@@ -128,7 +137,21 @@ class NodeFigures:
     def _journal(self) -> dict[str, Any]:
         journal = self._core.journal
         totals = msgspec.to_builtins(journal.status())
-        return {"kind": self._config.journal.kind, "is_broken": bool(journal.problem), **totals}
+        kind = self._config.journal.kind
+        return {"kind": kind, "is_broken": bool(journal.problem), "commits": self._commits.status(), **totals}
+
+    def rights(self, name: str) -> dict[str, Any]:
+        """Who somebody is for this node, and what they may do."""
+        gate = self._gate
+        is_free = gate.is_open or gate.rules.is_free(name)
+        return {
+            "name": name,
+            "is_open": gate.is_open,
+            "is_admin": is_free or gate.is_admin(name),
+            "may_watch": is_free or gate.may_observe(name),
+            "may_read": is_free or gate.may_subscribe(name, EVERYTHING),
+            "publishes": ["**"] if is_free else [one.text for one in gate.rules.patterns(name, "publish")],
+        }
 
     def _repeats(self) -> dict[str, int]:
         """How many events came back or were sent again since the node started."""

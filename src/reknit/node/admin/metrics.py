@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from wsgiref.simple_server import WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -105,6 +105,28 @@ def metrics_of(status: dict[str, Any], ledger: LedgerSums) -> Iterator[Metric]:
     yield from _subscribers(status["subscribers"])
     yield from _ledger(ledger)
     yield from _pipelines(status["pipelines"])
+
+
+def metrics_text(status: dict[str, Any], ledger: LedgerSums) -> str:
+    """The metrics in the form that Prometheus reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(metrics_of(status, ledger)))
+    return generate_latest(registry).decode()
+
+
+class _Once(Collector):
+    """Metrics that are there already."""
+
+    def __init__(self, metrics: Iterator[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them."""
+        yield from self._metrics
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing beforehand."""
+        yield from ()
 
 
 def _plain(status: dict[str, Any]) -> Iterator[Metric]:

@@ -13,6 +13,27 @@ from reknit.errors import LocalError
 PIPELINES_MAX: Final = 32
 """How many are remembered; the one that was silent the longest is evicted."""
 TEXT_CHARS_MAX: Final = 1_000
+TABLES_MAX: Final = 100
+NODES_MAX: Final = 1_000
+
+
+class TableReport(msgspec.Struct, frozen=True):
+    """A table of a lake."""
+
+    name: str
+    files: int = 0
+    bytes: int = 0
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    """The result of an audit."""
+
+    at_us: int
+    is_balanced: bool
+    rows: int = 0
+    problems: int = 0
+    page: str = ""
+    """The file with its page, on the machine where it was made."""
 
 
 class PipelineReport(msgspec.Struct, frozen=True):
@@ -38,6 +59,11 @@ class PipelineReport(msgspec.Struct, frozen=True):
     dead_letters: int = 0
     away: list[str] = []
     """Nodes that it can't reach."""
+    positions: dict[str, int] = {}
+    """By the epoch of a node's journal: the position up to which it was captured."""
+    tables: list[TableReport] = []
+    audit: AuditReport | None = None
+    """The last audit of its lake."""
 
 
 class Pipelines:
@@ -60,7 +86,11 @@ class Pipelines:
             report = msgspec.convert(args, PipelineReport)
         except msgspec.ValidationError as error:
             raise LocalError(f"this is not a pipeline's progress: {error}") from None
-        if max(map(len, (report.id, report.lake, report.stage, *report.away))) > TEXT_CHARS_MAX:
+        texts = (report.id, report.lake, report.stage, *report.away, *report.positions)
+        names = [table.name for table in report.tables] + [report.audit.page if report.audit else ""]
+        if len(report.tables) > TABLES_MAX or len(report.positions) > NODES_MAX:
+            raise LocalError(f"a pipeline's progress has at most {TABLES_MAX} tables and {NODES_MAX} nodes")
+        if max(map(len, (*texts, *names))) > TEXT_CHARS_MAX:
             raise LocalError(f"a text of a pipeline's progress is longer than {TEXT_CHARS_MAX} characters")
         self._reports.pop(report.id, None)
         while len(self._reports) >= PIPELINES_MAX:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from reknit.address import Address
+from reknit.audit import AUDIT_TOPIC
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.envelope.columns import read_attributes
@@ -52,19 +53,26 @@ _READING: Final = frozenset(
         "losses",
         "streams",
         "pipeline",
+        "pipelines",
+        "metrics",
     )
 )
-"""Admin requests about all topics: a peer that may subscribe to everything may send them."""
+"""Admin requests about all topics: a peer that may watch everything may send them."""
 _JOURNAL: Final = frozenset(("span", "read", "records", "index"))
 """Admin requests for the journal itself, which also has the node's own topics: these have to be allowed, too."""
 _BY_PATTERN: Final = {
     "find": "topic",
-    "fate": "topic",
+    "search": "topic",
     "checkpoint": "pattern",
     "align": "pattern",
     "scheduled": "pattern",
 }
-"""Admin requests about some topics, and the argument that names them."""
+"""Admin requests for events of some topics, and the argument that names them."""
+_WATCHED: Final = {"fate": "topic", "story": "topic", "sources_page": "topic"}
+"""Admin requests for figures about some topics."""
+_TRAIL: Final = {"audit_tail": AUDIT_TOPIC}
+"""Admin requests for events of one topic."""
+_ANYONE: Final = frozenset(("whoami",))
 _FREE: Final = frozenset(
     (
         Frames,
@@ -353,6 +361,8 @@ class Permissions:
 
     def _may_ask(self, ask: Ask, peer: PeerState) -> bool:
         name = peer.identity
+        if ask.what in _ANYONE or self._may_watch(ask, name):
+            return True
         patterns = _asked_patterns(ask)
         if ask.what == "skip" and self._may_skip(peer, str(ask.args.get("topic")), ask.args.get("source")):
             return True
@@ -369,6 +379,19 @@ class Permissions:
         peer.send(Answer(ask.id, Code.PERMISSION_DENIED, text))
         return False
 
+    def _may_watch(self, ask: Ask, name: str) -> bool:
+        """Whether this is a request for figures, without payloads and headers, and the peer may see those."""
+        if ask.what in _READING or (ask.what == "dead_letters" and ask.args.get("payloads") is False):
+            wanted: Any = EVERYTHING.text
+        else:
+            wanted = ask.args.get(_WATCHED.get(ask.what, ""))
+        if not isinstance(wanted, str):
+            return False
+        try:
+            return self._gate.rules.may_watch(name, Pattern(wanted))
+        except InvalidTopic:
+            return False
+
     def _may_skip(self, peer: PeerState, topic: str, source: Any) -> bool:
         """Whether a peer may report that some events of a source are lost."""
         try:
@@ -384,5 +407,7 @@ def _asked_patterns(ask: Ask) -> tuple[str, ...]:
         return (EVERYTHING.text,)
     if ask.what in _JOURNAL:
         return (EVERYTHING.text, f"{RESERVED}**")
-    argument: Any = ask.args.get(_BY_PATTERN.get(ask.what, ""))
+    if ask.what in _TRAIL:
+        return (_TRAIL[ask.what],)
+    argument: Any = ask.args.get({**_BY_PATTERN, **_WATCHED}.get(ask.what, ""))
     return (argument,) if isinstance(argument, str) else ()

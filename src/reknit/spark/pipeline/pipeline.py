@@ -26,7 +26,7 @@ from reknit.spark.lake.spark_tables import clear_unfinished
 from reknit.spark.options import read_list
 from reknit.spark.pipeline.lineage import told_lineage
 from reknit.spark.pipeline.nodes import PipelineNodes
-from reknit.spark.pipeline.progress import Figures, PipelineProgress, lag
+from reknit.spark.pipeline.progress import Figures, PipelineProgress, captured, lag
 from reknit.spark.pipeline.progress_reporter import ProgressReporter
 from reknit.spark.stages.capture import into_table
 from reknit.spark.stages.dead_letters import DEAD_LETTER_TOPIC, dead_letters_lake, known_topics
@@ -265,7 +265,8 @@ class Pipeline:
         behind, away = lag(progress)
         if progress is None:
             away = list(self._nodes.away.values())
-        self.progress.put(lag_bytes=behind, away=away, stage="running")
+        positions = captured(progress)
+        self.progress.put(lag_bytes=behind, away=away, positions=positions, stage="running")
 
     def _stages(self, grace_s: float) -> None:
         """Run settle, events and dead letters on everything captured so far."""

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-__all__ = ["Figures", "PipelineProgress", "ProgressScreen", "lag"]
+__all__ = ["Figures", "PipelineProgress", "ProgressScreen", "captured", "lag"]
 
 RATE_S: Final = 10.0
 """Rates are averages over about this time."""
@@ -44,6 +44,8 @@ class Figures(msgspec.Struct):
     """Bytes between the captured positions and the ends of the journals."""
     away: list[str] = []
     """The nodes that can't be reached, and why."""
+    positions: dict[str, int] = {}
+    """By the epoch of a node's journal: the position up to which it was captured."""
     stage: str = "starting"
     commits: int = 0
 
@@ -91,6 +93,18 @@ def lag(progress: Any) -> tuple[int, list[str]]:
             else:
                 away.append(f"{key} {value}")
     return behind, away
+
+
+def captured(progress: Any) -> dict[str, int]:
+    """By the epoch of a node's journal: the position up to which a query has read it.
+
+    >>> captured({"sources": [{"endOffset": '{"plant@e1": 70}'}]})
+    {'e1': 70}
+    """
+    ends = (_offset(source.get("endOffset")) for source in (progress or {}).get("sources", []))
+    return {
+        key.rpartition("@")[2]: value for end in ends for key, value in end.items() if isinstance(value, int)
+    }
 
 
 def _offset(value: Any) -> dict[str, Any]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 
 from reknit.errors import Refused, ReknitError
 from reknit.spark.blocking_connection import BlockingConnection
+from reknit.spark.pipeline.lake_report import last_audit, table_sizes
 from reknit.spark.pipeline.progress import PipelineProgress
 from reknit.transport.tls import NO_FILES, TlsFiles
 
@@ -31,7 +34,10 @@ _FIGURES: Final = (
     "gaps",
     "dead_letters",
     "away",
+    "positions",
 )
+LAKE_S: Final = 30.0
+"""How often the lake's files are looked at."""
 
 
 class ProgressReporter:
@@ -51,6 +57,8 @@ class ProgressReporter:
         self._connections: dict[str, BlockingConnection] = {}
         self._refusing: set[str] = set()
         """Nodes that refused the report: they are not asked again."""
+        self._found: dict[str, Any] = {}
+        self._look_at = 0.0
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reknit-progress", daemon=True)
 
@@ -65,6 +73,7 @@ class ProgressReporter:
     def _run(self) -> None:
         while not self._is_over.wait(INTERVAL_S):
             self._report_to_all()
+        self._look_at = 0.0
         self._report_to_all()
         for connection in self._connections.values():
             connection.close()
@@ -79,7 +88,16 @@ class ProgressReporter:
         figures = msgspec.to_builtins(self._progress.figures)
         batches_s, events_s = self._progress.rates()
         named = {name: figures[name] for name in _FIGURES}
-        return {"id": self._id, "lake": self._lake, "batches_s": batches_s, "events_s": events_s, **named}
+        rates = {"batches_s": batches_s, "events_s": events_s}
+        return {"id": self._id, "lake": self._lake, **rates, **named, **self._of_lake()}
+
+    def _of_lake(self) -> dict[str, Any]:
+        """Its tables and its last audit, as they were a while ago."""
+        if time.monotonic() >= self._look_at:
+            root = Path(self._lake)
+            self._found = {"tables": table_sizes(root), "audit": last_audit(root)}
+            self._look_at = time.monotonic() + LAKE_S
+        return self._found
 
     def _send(self, url: str, report: dict[str, Any]) -> None:
         connection = self._connections.pop(url, None)

@@ -21,8 +21,8 @@ from reknit.testing.chaos.proxy import Mode, Proxies
 from reknit.testing.chaos.record import STOP
 from reknit.testing.chaos.start import start
 
-QUIET_S = 90.0
-"""Healed fabrics that make no progress for so long are given up."""
+QUIET_S = 240.0
+"""Healed fabrics that make no progress for so long are given up: a busy machine gives a client no turn for minutes."""
 SAMPLE_S = 1.0
 
 

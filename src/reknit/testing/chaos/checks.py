@@ -39,9 +39,10 @@ def every_event_arrived(seen: Observation) -> Iterator[str]:
         missing, row = seen.missing(subscriber, publisher), seen.row(subscriber, publisher)
         lost = row["lost"] if row else seen.received[subscriber.name].lost_on(publisher.topic)
         if missing.count > lost:
+            in_flight = row["in_flight"] if row else 0
             yield (
                 f"{subscriber.name} never got {missing.count} events of {publisher.name} ({ranges(missing)}), "
-                f"and {lost} are known to be lost"
+                f"{lost} are known to be lost, and {in_flight} are in flight"
             )
 
 

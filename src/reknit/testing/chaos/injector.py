@@ -18,7 +18,7 @@ from reknit.testing.chaos.nodes import ChaosNode
 from reknit.testing.chaos.plan import Fault, Kind, Plan
 from reknit.testing.chaos.proxy import Mode
 
-INTERRUPTED = 130
+TERMINATED = 143
 """The exit code of a node that was told to stop while it was still starting."""
 MODES = {Kind.CUT: Mode.CUT, Kind.SILENCE: Mode.SILENT, Kind.SLOW: Mode.SLOW}
 
@@ -182,7 +182,7 @@ class Injector:
         code = node.stop()
         node.change_settings(changes)
         node.start()
-        if code not in (0, INTERRUPTED):
+        if code not in (0, TERMINATED):
             self.findings.append(f"{node.name} ended with code {code} after SIGTERM: {tail(node)}")
         return ""
 

@@ -1,78 +1,126 @@
-// The fabric as this node knows it: nodes, links, bridges, gateways, pipelines.
+// The fabric as this node knows it: nodes, links, gateways, bridges, groups, pipelines, as a picture and as tables.
 
-import { html } from "../vendor/htm-preact.js";
-import { count, duration, size } from "../lib/format.js";
-import { Table, Trouble } from "../lib/parts.js";
-import { usePoll } from "../lib/poll.js";
+import { html, useRef, useState } from "../lib/html.js";
+import { count, duration, plural, short, size } from "../lib/format.js";
+import { useLive, useOnce } from "../lib/live.js";
+import { Picture } from "../lib/picture.js";
+import { Head, Table, Trouble, Waiting } from "../lib/parts.js";
+import { link } from "../lib/route.js";
 
-const WIDTH = 900, HEIGHT = 380;
+const DOORS = { http: "HTTP", amqp: "AMQP" };
+const SILENT_S = 30;
 
 export function Fabric() {
-  const { data, problem, at } = usePoll("links");
-  const summary = usePoll("summary").data;
-  if (!data || !summary) return html`<h1>Fabric</h1><${Trouble} problem=${problem} at=${at} />`;
-  return html`<h1>Fabric</h1>
-    <${Trouble} problem=${problem} at=${at} />
-    <div class="card"><${Picture} here=${summary.node} links=${data.links} /></div>
+  const { data, problem } = useLive({ links: ["links"], summary: ["summary"] });
+  const groups = useOnce("topics", { topic: "group/**", limit: 50 }).data;
+  const rates = useRates(data.links?.links);
+  const [chosen, setChosen] = useState("");
+  const { summary } = data;
+  if (!summary) return html`<${Waiting} title="Fabric" problem=${problem} />`;
+  const { links = [], routes = [] } = data.links ?? {};
+  const things = thingsOf(summary, links, routes, groups?.rows ?? [], rates);
+  const stale = links.filter((row) => row.state === "away" || row.state === "waiting");
+  return html`<${Head} title="Fabric" text="This node, the nodes that it can reach, and everything that is attached to it." />
+    <${Trouble} problem=${problem} />
+    ${stale.length > 0 && html`<p class="note wrong">${plural(stale.length, "node")} can't be reached: ${stale.map((row) => row.node || row.url).join(", ")}. Events for ${stale.length === 1 ? "it" : "them"} wait here.</p>`}
+    <div class="card"><${Picture} things=${things.nodes} ties=${things.ties} chosen=${chosen} onChoose=${setChosen} /></div>
+    <${Chosen} thing=${things.nodes.find((one) => one.id === chosen)} />
     <h2>Nodes</h2>
-    <${Table} caption="Nodes" rows=${data.links} empty="This node has no links: reknit link add URL makes one."
+    <${Table} caption="Nodes" rows=${links}
+      empty=${{ title: "This node has no links", text: "Linked nodes carry events to each other, and find another way when a link breaks.", command: "reknit link add tcp://OTHER:7447" }}
       columns=${[
-        ["node", (row) => row.node || row.url],
-        ["state", (row) => row.state],
+        ["node", (row) => row.node || row.url, "name"],
+        ["state", (row) => html`<span class=${`chip ${row.state === "linked" || row.state === "reached" ? "good" : "lost"}`}>${row.state}</span>`],
         ["cost", (row) => row.cost ?? "–", "number"],
-        ["by way of", (row) => row.via || "–"],
-        ["subscriptions", (row) => count(row.subscriptions), "number"],
+        ["way", (row) => (row.via && row.via !== row.node ? `by way of ${row.via}` : row.state === "linked" ? "direct" : "–")],
+        ["events per second", (row) => short(rates[row.node] ?? 0), "number"],
         ["sent", (row) => count(row.sent), "number"],
         ["received", (row) => count(row.received), "number"],
         ["unsettled", (row) => count(row.unsettled), "number"],
-        ["", (row) => row.problem, "wide"],
+        ["subscriptions", (row) => count(row.subscriptions), "number"],
+        ["problem", (row) => row.problem, "wide"],
       ]} />
     <h2>Gateways</h2>
-    <${Table} caption="Gateways" empty="No gateway is open." rows=${["http", "amqp"].filter((one) => summary[one]).map((one) => ({ name: one, ...summary[one] }))}
+    <${Table} caption="Gateways" empty="No gateway is open." rows=${Object.keys(DOORS).filter((one) => summary[one]).map((one) => ({ name: one, ...summary[one] }))}
       columns=${[
-        ["gateway", (row) => row.name],
+        ["gateway", (row) => html`<a href=${link("connections", { door: row.name })}>${DOORS[row.name]}</a>`, "name"],
         ["address", (row) => row.url],
         ["connections", (row) => count(row.connections), "number"],
-        ["tunnels", (row) => (row.tunnels_live === undefined ? "–" : `${count(row.tunnels_live)} live, ${count(row.tunnels_behind)} behind, ${count(row.tunnels_blocked)} blocked`)],
+        ["tunnels and links", (row) => row.tunnels_live === undefined ? `${count(row.links_in)} in, ${count(row.links_out)} out` : `${count(row.tunnels_live)} live, ${count(row.tunnels_behind)} behind, ${count(row.tunnels_blocked)} blocked`],
       ]} />
-    <h2>Pipelines</h2>
-    <${Table} caption="Pipelines" rows=${summary.pipelines} empty="No pipeline has reported to this node."
-      columns=${[
-        ["lake", (row) => row.lake],
-        ["stage", (row) => row.stage],
-        ["behind", (row) => size(row.lag_bytes), "number"],
-        ["settled", (row) => count(row.settled), "number"],
-        ["lost", (row) => (row.lost ? html`<span class="lost">${count(row.lost)}</span>` : "0"), "number"],
-        ["dead letters", (row) => count(row.dead_letters), "number"],
-        ["last report", (row) => `${duration(row.age_s)} ago`],
-      ]} />`;
+    ${routes.length > 0 && html`<h2>Bridges</h2>
+      <${Table} caption="Bridges" rows=${routes} empty="" columns=${[
+        ["from", (row) => row.in ?? row.source ?? "", "wide"],
+        ["to", (row) => row.out ?? row.sink ?? "", "wide"],
+        ["state", (row) => row.state ?? (row.problem ? "broken" : "open")],
+        ["problem", (row) => row.problem ?? "", "wide"],
+      ]} />`}`;
 }
 
-/** This node in the middle, its neighbours around it, and the nodes behind them further out. */
-function Picture({ here, links }) {
-  const places = new Map([[here, [WIDTH / 2, HEIGHT / 2]]]);
-  const near = links.filter((row) => row.state === "linked" || row.state === "waiting");
-  const far = links.filter((row) => !near.includes(row));
-  ring(near, 110, places);
-  ring(far, 165, places);
-  return html`<svg class="fabric" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label=${`${here} and ${links.length} other nodes`}>
-    ${links.map((row) => {
-      const [x, y] = places.get(row.node || row.url);
-      const [fromX, fromY] = places.get(row.via && row.via !== row.node ? row.via : here) ?? places.get(here);
-      return row.state !== "away" && html`<line x1=${fromX} y1=${fromY} x2=${x} y2=${y} stroke-dasharray=${row.state === "waiting" ? "4" : ""} />`;
-    })}
-    ${[{ node: here, state: "linked" }, ...links].map((row) => {
-      const name = row.node || row.url;
-      const [x, y] = places.get(name);
-      return html`<g><title>${name}: ${row.state}</title><circle class=${row.state} cx=${x} cy=${y} r=${name === here ? 13 : 9} />
-        <text x=${x} y=${y + 28} text-anchor="middle">${name}</text></g>`;
-    })}
-  </svg>`;
+/** Events a second over each link, from the difference of two figures. */
+function useRates(links) {
+  const last = useRef({ at: 0, sent: {}, rates: {} });
+  if (links && links !== last.current.links) {
+    const now = Date.now();
+    const passed = (now - last.current.at) / 1000;
+    const rates = {};
+    for (const row of links) {
+      const total = row.sent + row.received;
+      const before = last.current.sent[row.node];
+      if (before !== undefined && passed > 0.5) rates[row.node] = Math.max(0, (total - before) / passed);
+    }
+    last.current = { at: now, links, rates, sent: Object.fromEntries(links.map((row) => [row.node, row.sent + row.received])) };
+  }
+  return last.current.rates;
 }
 
-function ring(rows, radius, places) {
-  rows.forEach((row, at) => {
-    const angle = (2 * Math.PI * at) / rows.length - Math.PI / 2;
-    places.set(row.node || row.url, [WIDTH / 2 + 2.1 * radius * Math.cos(angle), HEIGHT / 2 + radius * Math.sin(angle)]);
-  });
+/** What is in the picture: {id, kind, name, note, state, view} and what ties it together. */
+function thingsOf(summary, links, routes, groupTopics, rates) {
+  const here = `node:${summary.node}`;
+  const nodes = [{ id: here, kind: "node", state: "here", name: summary.node, note: `${short(summary.events_s)}/s`, href: link("node") }];
+  const ties = [];
+  for (const row of links) {
+    const name = row.node || row.url;
+    const id = `node:${name}`;
+    nodes.push({ id, kind: "node", state: row.state, name, note: row.problem || row.state, row });
+    const from = row.via && row.via !== row.node ? `node:${row.via}` : here;
+    const rate = rates[row.node] ?? 0;
+    if (row.state === "linked") ties.push({ source: here, target: id, label: `${row.cost}${rate ? ` · ${short(rate)}/s` : ""}`, state: rate ? "busy" : "" });
+    else ties.push({ source: from, target: id, label: row.cost ?? "", state: row.state === "reached" ? "" : "broken" });
+  }
+  const known = new Set(nodes.map((one) => one.id));
+  for (const tie of ties) if (!known.has(tie.source)) tie.source = here;
+  const attach = (id, kind, name, note, href, state = "") => {
+    nodes.push({ id, kind, name, note, href, state });
+    ties.push({ source: here, target: id, label: "", state });
+  };
+  for (const door of Object.keys(DOORS)) {
+    if (summary[door]) attach(`door:${door}`, "gateway", DOORS[door], plural(summary[door].connections, "client"), link("connections", { door }));
+  }
+  for (const row of summary.pipelines ?? []) {
+    const isSilent = row.age_s > SILENT_S && row.stage !== "done" && row.stage !== "stopped";
+    attach(`lake:${row.id}`, "pipeline", row.lake.split("/").pop(), isSilent ? `silent for ${duration(row.age_s)}` : `${row.stage}, ${size(row.lag_bytes)} behind`, link("pipelines"), isSilent ? "broken" : "");
+  }
+  for (const [at, row] of routes.entries()) attach(`route:${at}`, "bridge", String(row.out ?? row.to ?? `bridge ${at + 1}`).slice(0, 40), "bridge", undefined, row.problem ? "broken" : "");
+  for (const name of new Set(groupTopics.map((row) => row.topic.split("/")[1]))) attach(`group:${name}`, "group", name, "group", link("topics", { topic: `group/${name}/**` }));
+  const away = (summary.peers ?? []).length;
+  if (away) attach("sessions", "clients", plural(away, "session"), "clients", link("connections", { door: "node" }));
+  return { nodes, ties };
+}
+
+/** What was clicked. */
+function Chosen({ thing }) {
+  if (!thing) return null;
+  const { row } = thing;
+  return html`<div class="note" role="status"><div><b>${thing.name}</b> <span class="quiet">${thing.kind}${row ? `, ${row.state}` : ""}</span></div>
+    ${row
+      ? html`<dl>
+          <dt>address</dt><dd>${row.url || "not known"}</dd>
+          <dt>way</dt><dd>${row.via && row.via !== row.node ? `by way of ${row.via}, ` : "direct, "}cost ${row.cost ?? "unknown"}</dd>
+          <dt>events</dt><dd>${count(row.sent)} sent, ${count(row.received)} received, ${count(row.unsettled)} unsettled</dd>
+          <dt>subscriptions</dt><dd>${count(row.subscriptions)}</dd>
+          ${row.problem && html`<dt>problem</dt><dd class="lost">${row.problem}</dd>`}
+        </dl>`
+      : html`<p>${thing.note} ${thing.href && html`<a href=${thing.href}>Open</a>`}</p>`}
+  </div>`;
 }

@@ -1,77 +1,54 @@
-// Dead letters: look inside, choose, count, redrive, drop.
+// Dead letters: look inside, choose, count, redrive, drop, export.
 
-import { html, useState } from "../vendor/htm-preact.js";
-import { get, post } from "../lib/api.js";
-import { count, payload, time } from "../lib/format.js";
-import { Filters, Table, Trouble } from "../lib/parts.js";
-import { usePoll } from "../lib/poll.js";
+import { html, useState } from "../lib/html.js";
+import { count, fromLocal, plural, shortId } from "../lib/format.js";
+import { useLive, useOnce } from "../lib/live.js";
+import { At, Filters, Head, Payload, Table, Trouble, Waiting } from "../lib/parts.js";
 import { go, link } from "../lib/route.js";
+import { Orders } from "./letter_orders.js";
+import { Headers } from "./tail.js";
 
 const LIMIT = 50;
-const STEP = 1000;
+const FIELDS = [["reason", "Reason", "any"], ["topic", "Topics", "plant/**"], ["subscriber", "Subscriber", "any"], ["code", "Code", "any"], ["since", "Since", "datetime-local"], ["until", "Until", "datetime-local"]];
 
 export function Letters({ params }) {
-  const { data, problem, at } = usePoll("dead-letters", { ...params, limit: LIMIT }, 5000);
-  const { before, ...wanted } = params;
-  return html`<h1>Dead letters</h1>
-    <p class="quiet">Events that ended undelivered, each with its reason. Nothing here is consumed by looking at it.</p>
-    <${Trouble} problem=${problem} at=${at} />
-    <${Filters} view="letters" params=${params} fields=${[["reason", "Reason"], ["topic", "Topics"], ["subscriber", "Subscriber"], ["code", "Code"]]} />
-    ${data && html`
-      <p class="quiet">${count(data.waiting)} wait on this node; ${count(data.redriven)} were redriven and ${count(data.dropped)} dropped.</p>
-      <${Orders} wanted=${wanted} />
-      <${Table} caption="Dead letters" rows=${data.letters} empty="No dead letter matches."
-        columns=${[
-          ["died", (row) => time(row.died_us)],
-          ["event", (row) => html`<a href=${link("event", { topic: row.topic, id: row.id })}><code>${row.id.slice(0, 8)}…:${row.id.split(":")[1]}</code></a>`],
-          ["topic", (row) => row.topic],
-          ["subscriber", (row) => row.subscriber],
-          ["reason", (row) => html`<span class="dead">${row.reason}</span> ${row.code}`],
-          ["attempts", (row) => count(row.attempts), "number"],
-          ["what was said", (row) => row.text, "wide"],
-          ["payload", (row) => html`<details><summary>${row.payload ? `${count(row.payload.bytes)} B` : "none"}</summary><pre>${payload(row.payload)}</pre></details>`],
-        ]} />
-      <div class="pages">
-        <button disabled=${!before} onClick=${() => go("letters", wanted)}>Newest</button>
-        <button disabled=${data.is_end} onClick=${() => go("letters", { ...wanted, before: data.next })}>Older</button>
-      </div>`}`;
-}
-
-/** Count, redrive or drop everything that matches the filters, a page at a time, with progress. */
-function Orders({ wanted }) {
-  const [said, setSaid] = useState("");
-  const [isBusy, setBusy] = useState(false);
-  const [sure, setSure] = useState("");
-  async function run(path, isDry, done) {
-    setSure("");
-    setBusy(true);
-    try {
-      const stop = (await get("dead-letters", { limit: 0 })).last + 1;
-      let after = 0, total = 0, isEnd = false;
-      while (!isEnd && after < stop) {
-        const answer = await post(path, { wanted, after, stop, limit: STEP, is_dry: isDry });
-        total += answer.count;
-        after = answer.next;
-        isEnd = answer.is_end;
-        setSaid(`${count(total)} ${done}${isEnd ? "" : " so far"}`);
-      }
-      setSaid(`${count(total)} ${done}`);
-    } catch (problem) {
-      setSaid(problem.message);
-    }
-    setBusy(false);
-  }
-  const all = Object.values(wanted).some(Boolean) ? "all that match" : "all";
-  return html`<div class="pages">
-    <button disabled=${isBusy} onClick=${() => run("dead-letters/redrive", true, "match")}>Count ${all}</button>
-    <button disabled=${isBusy} class="strong" onClick=${() => setSure("redrive")}>Redrive ${all}</button>
-    <button disabled=${isBusy} class="danger" onClick=${() => setSure("drop")}>Drop ${all}</button>
-    <span role="status">${said}</span>
-    ${sure && html`<div class="note">
-      ${sure === "redrive" ? "Publish them again on their topics?" : "Drop them for good?"}
-      <button class=${sure === "drop" ? "danger" : "strong"}
-        onClick=${() => run(`dead-letters/${sure}`, false, sure === "drop" ? "dropped" : "redriven")}>Yes, ${sure} ${all}</button>
-      <button onClick=${() => setSure("")}>No</button>
-    </div>`}
-  </div>`;
+  const { before, since, until, ...rest } = params;
+  const wanted = { ...rest, ...(since ? { since_us: fromLocal(since) } : {}), ...(until ? { until_us: fromLocal(until) } : {}) };
+  const { data, problem, again } = useOnce("dead-letters", { ...wanted, before, limit: LIMIT });
+  const counts = useLive({ summary: ["summary"] }).data.summary?.dead_letters ?? data;
+  const [chosen, setChosen] = useState(new Set());
+  if (!data) return html`<${Waiting} title="Dead letters" problem=${problem} />`;
+  const toggle = (number) => setChosen((old) => {
+    const made = new Set(old);
+    if (!made.delete(number)) made.add(number);
+    return made;
+  });
+  const isWhole = data.letters.length > 0 && data.letters.every((row) => chosen.has(row.number));
+  const all = () => setChosen(isWhole ? new Set() : new Set(data.letters.map((row) => row.number)));
+  return html`<${Head} title="Dead letters" text="Events that ended undelivered, each with its reason. Nothing is consumed by looking at it."><button onClick=${again}>Look again</button><//>
+    <${Trouble} problem=${problem} />
+    <div class="tiles">
+      <div class="tile"><b class=${counts.waiting ? "dead" : ""}>${count(counts.waiting)}</b><span>wait on this node</span></div>
+      <div class="tile"><b>${count(counts.redriven)}</b><span>were redriven</span></div>
+      <div class="tile"><b>${count(counts.dropped)}</b><span>were dropped</span></div>
+    </div>
+    <${Filters} view="letters" params=${params} fields=${FIELDS} />
+    <${Orders} wanted=${wanted} chosen=${chosen} last=${data.last} onDone=${() => { setChosen(new Set()); again(); }} />
+    ${data.letters.length > 0 && html`<label class="check"><input type="checkbox" checked=${isWhole} onChange=${all} />Choose the ${plural(data.letters.length, "dead letter")} of this page</label>`}
+    <${Table} caption="Dead letters" rows=${data.letters} keyOf=${(row) => row.number}
+      empty=${{ title: Object.values(rest).some(Boolean) ? "No dead letter matches" : "No dead letter", text: "An event becomes one if its subscriber rejects it, if it fails too often, or if its time to live is over." }}
+      columns=${[
+        ["choose", (row) => html`<input type="checkbox" aria-label=${`choose ${row.id}`} checked=${chosen.has(row.number)} onChange=${() => toggle(row.number)} />`, "top"],
+        ["died", (row) => html`<${At} us=${row.died_us} />`, "top"],
+        ["event", (row) => html`<a href=${link("event", { topic: row.topic, id: row.id })}><code>${shortId(row.id)}</code></a>`, "top"],
+        ["topic", (row) => html`<a href=${link("letters", { ...rest, topic: row.topic })}>${row.topic}</a>`, "top"],
+        ["subscriber", (row) => html`<a href=${link("letters", { ...rest, subscriber: row.subscriber })}>${row.subscriber}</a>`, "top"],
+        ["reason", (row) => html`<a href=${link("letters", { ...rest, reason: row.reason })} class="dead">${row.reason}</a><div class="small quiet">${row.code}${row.redriven ? `, redriven ${row.redriven} times` : ""}</div>`, "top"],
+        ["attempts", (row) => count(row.attempts), "number top"],
+        ["what was said", (row) => html`${row.text}<details><summary class="small">Look inside</summary><${Payload} given=${row.payload} isHidden=${data.is_hidden} /><${Headers} headers=${row.headers} /></details>`, "wide top"],
+      ]} />
+    <nav class="pages" aria-label="Pages">
+      ${before && html`<button onClick=${() => go("letters", { ...rest, since, until })}>Newest</button>`}
+      ${!data.is_end && html`<button onClick=${() => go("letters", { ...params, before: data.next })}>Older</button>`}
+    </nav>`;
 }
