@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from reknit.batch import Batch
 from reknit.lineage import lasting_source
+from reknit.testing.checks.dead_letters import redrive_source
 from reknit.testing.dead_letters import JudgedNode
 from reknit.topic import is_scheduled
 
@@ -27,6 +28,8 @@ class ScheduledEvents:
         """Somebody wanted to cancel these: a crash may have undone it."""
         self.told: set[tuple[str, str]] = set()
         """Somebody was told that these are cancelled."""
+        self.redriven: set[tuple[str, bytes]] = set()
+        """Events that operators made to be scheduled again."""
         self._read_to: dict[str, int] = {}
 
     def put(self, payloads: Iterable[bytes], due_us: Iterable[int]) -> None:
@@ -49,7 +52,10 @@ class ScheduledEvents:
             run = journal.read(position)
             for entry in run.entries:
                 head = entry.head
-                if entry.position < position or is_scheduled(head.topic):
+                if entry.position < position:
+                    continue
+                if is_scheduled(head.topic):
+                    self._read_scheduled(node, head.source, Batch.parse(journal.fetch(entry)))
                     continue
                 if head.source in later_sources(head.topic, node):
                     batch = Batch.parse(journal.fetch(entry))
@@ -57,3 +63,8 @@ class ScheduledEvents:
                         self.published_us.setdefault((node.name, payload), []).append(batch.time_us)
             position = run.next_position
         self._read_to[node.name] = position
+
+    def _read_scheduled(self, node: JudgedNode, source: bytes, batch: Batch) -> None:
+        """Operators redrive dead letters of those who subscribe to scheduled events: these are scheduled again."""
+        if source == redrive_source(node.name, batch.topic, node.journal.id):
+            self.redriven.update((node.name, bytes(payload)) for payload in batch.payloads())

@@ -448,6 +448,13 @@ def test_a_member_that_leaves_is_not_taken_back() -> None:
     assert [lan.views()[name] for name in "ab"] == ["ab", "ab"]
 
 
+def test_a_stranger_evicts_nobody() -> None:
+    lan = lan_of("ab")
+    lan.machines["b"].receive(GroupEvicted("because"), b"a stranger's id!", lan.now)
+    lan.run(1.0)
+    assert (lan.left, lan.views()) == ({}, {"a": "ab", "b": "ab"})
+
+
 def test_a_view_that_a_stranger_repeats_changes_nothing() -> None:
     """It put a member out of the group, which missed events for as long as the others did not hear of it."""
     lan = Lan()

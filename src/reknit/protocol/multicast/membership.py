@@ -87,6 +87,8 @@ class Membership:
         self._leaving: set[bytes] = set()
         self._left: dict[bytes, None] = {}
         """Members that said that they leave. Something of them may come late: it would bring them back."""
+        self._known: dict[bytes, None] = {}
+        """All that were in a view with us: only they may evict us."""
         self._evicted: dict[bytes, str] = {}
         """Members that were evicted, and why."""
         self._evicted_for = ""
@@ -172,7 +174,8 @@ class Membership:
                 self._evict_requested(message, peer, now)
             case GroupEvicted():
                 # If two members evicted each other while they were apart, the one with the lower id stays.
-                if peer not in self._evicted or self.me.id > peer:
+                is_stranger = self.view is not None and peer not in self._known
+                if not is_stranger and (peer not in self._evicted or self.me.id > peer):
                     self._get_out(message.why)
             case _:
                 assert_never(message)
@@ -258,6 +261,10 @@ class Membership:
             self._become(MembershipState.MEMBER)
             self._beat_at = now
         self.view = view
+        for member in view.ids:
+            self._known.pop(member, None)  # the latest are remembered
+            self._known[member] = None
+            _limit(self._known)
         self._leaving &= set(view.ids)
         self._suspicion.keep([member for member in view.ids if member != self.me.id], now)
         self._coordination.installed()
