@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from pyspark.sql import SparkSession
 
 from reknit.batch import Batch
 from reknit.dead_letter import DeadLetterContent
 from reknit.envelope.columns import ID
+from reknit.private_topics import private_topic
 from reknit.spark.sink.options import SinkOptions
 from reknit.spark.sink.publisher import BATCH_COLUMN
 from reknit.spark.stages.dead_letters import letter_row
+from reknit.spark.stages.redrive import on_public_topics
 from reknit.spark.stages.redriven_events import RedrivenEvent, grouped, put
 from tests.spark.running_node import RunningNode
 
@@ -95,3 +98,9 @@ def _places(data: memoryview) -> list[int]:
         places.append(at)
         at += Batch.parse(data, at).head.length
     return places
+
+
+def test_letter_of_an_event_for_one_subscriber_goes_back_to_everybody(spark: SparkSession) -> None:
+    topics = [private_topic("queue/work", "plant/a"), "plant/b"]
+    letters = spark.createDataFrame([(topic,) for topic in topics], "topic string")
+    assert [row["topic"] for row in on_public_topics(letters).collect()] == ["plant/a", "plant/b"]

@@ -27,7 +27,14 @@ from reknit.spark.sink.options import SinkOptions
 from reknit.spark.sink.publisher import SinkPublisher, source_of
 from reknit.spark.stages.redriven_events import RedrivenEvent, grouped, put
 
-__all__ = ["RedriveReport", "parse_rate", "redrive", "select_letters", "select_unredriven"]
+__all__ = [
+    "RedriveReport",
+    "on_public_topics",
+    "parse_rate",
+    "redrive",
+    "select_letters",
+    "select_unredriven",
+]
 
 STEP_S: Final = 0.05
 """The rate is controlled in steps of this length."""
@@ -116,7 +123,7 @@ def redrive(
         if not is_dry:
             resumed = sum(_publish(spark, lake, run, to, rate, ttl_ms, None) for run in _unfinished(lake))
         found, already = select_unredriven(spark, lake, where)
-        fresh = _on_public_topics(found.where(_IS_WHOLE))
+        fresh = on_public_topics(found.where(_IS_WHOLE))
         refused = found.where(f"not ({_IS_WHOLE})").count()
         counts = fresh.groupBy("topic").count().orderBy("topic").collect()
         topics = {row["topic"]: int(row["count"]) for row in counts}
@@ -127,7 +134,7 @@ def redrive(
     return RedriveReport(chosen, already, published + resumed, resumed, topics, is_dry, refused)
 
 
-def _on_public_topics(letters: DataFrame) -> DataFrame:
+def on_public_topics(letters: DataFrame) -> DataFrame:
     """An event that a node redrove to one subscriber died on a private topic: it goes back to everybody."""
     return letters.withColumn("topic", F.regexp_replace("topic", f"^{PRIVATE}[^/]+/", ""))
 
@@ -177,7 +184,7 @@ def _publish(
     """Publish one run, and mark it as done when the node has stored everything."""
     planned = read(spark, lake, "redrives", run - 1, run).select(*_LETTER)
     letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER).join(planned, _LETTER)
-    letters = _on_public_topics(letters)
+    letters = on_public_topics(letters)
     rows = letters.orderBy(*_ORDER)
     total = planned.count() if progress else 0
     publisher = SinkPublisher(to, _sink(lake), run, 0)
