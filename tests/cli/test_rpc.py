@@ -117,8 +117,8 @@ def test_an_address_that_nobody_serves_is_unavailable(node: NodeProcess) -> None
 
 
 def test_an_invalid_address_is_refused_in_one_line(node: NodeProcess) -> None:
-    done = request(node, "doors", "x", code=1)
-    assert done.stderr.startswith(b"error: address 'doors' is not a valid address")
+    done = request(node, "//vcu/doors", "x", code=1)
+    assert done.stderr.startswith(b"error: address '//vcu/doors' is not a valid address")
     assert done.stderr.count(b"\n") == 1
 
 

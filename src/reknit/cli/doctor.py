@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
@@ -15,7 +15,9 @@ import typer
 from reknit.cli.options import AsJson, ConfigFile, SetSettings
 from reknit.cli.output import FAILED, print_json, size
 from reknit.cli.settings import parsed
-from reknit.config import Config
+
+if TYPE_CHECKING:  # the help of other commands does not load the settings
+    from reknit.config import Config
 
 SYNCS: Final = 20
 SLOW_SYNC_MS: Final = 20.0

@@ -28,11 +28,11 @@ def fail(text: object, code: int = FAILED) -> NoReturn:
 
 def explained(error: Exception) -> str:
     """What an error that ends a command says."""
-    from reknit.errors import NotConnected, TlsFailed
+    from reknit.errors import NotConnected, ReknitError, TlsFailed
 
     if isinstance(error, NotConnected) and not isinstance(error, TlsFailed):
         return f"no node at {error.url} ({error.why}): start one with `reknit up`"
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, ReknitError):
         return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
     return str(error)
 

@@ -112,7 +112,8 @@ def test_a_durable_subscriber_two_links_away_gets_what_it_missed(tmp_path: Path)
 def test_links_are_added_listed_and_removed_while_a_node_runs(tmp_path: Path) -> None:
     def reknit(*args: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "reknit", "link", *args]
-        return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+        environ = os.environ | {"COLUMNS": "200"}
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=150, check=False)
 
     async def test() -> None:
         with fabric(tmp_path, names="ab") as made:
