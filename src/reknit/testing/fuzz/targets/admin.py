@@ -33,6 +33,10 @@ KNOWN: Final[dict[str, Sequence[str]]] = {
     "own": ("source", "subscriber", "owner"), "skip": ("topic", "source", "start", "stop"), "vias": ("sources",),
     "align": ("topic", "level", "span", "all", "spans"), "link_add": ("url",), "link_remove": ("url", "name"),
     "route_add": ("pattern", "url", "name"), "route_delete": ("pattern", "url", "name"), "weather": ("x",),
+    "pipelines": (), "metrics": (), "clients": PAGE, "end_connection": ("connection",), "log_tail": ("limit",),
+    "audit_tail": ("limit",), "story": ("topic", "source", "seq", "position"),
+    "sources_page": ("topic", "source", "start", "stop", "limit", "offset"),
+    "search": ("topic", "text", "key", "header", "id", "since_us", "until_us", "place", "limit"),
     "pipeline": ("id", "lake", "stage", "lag_bytes", "events_s", "away", "settled"),
 }  # fmt: skip
 """By request: arguments that it has, and a few that it has not."""
