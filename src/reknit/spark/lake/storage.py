@@ -56,7 +56,7 @@ class Storage:
         if self.is_local:
             return fs.LocalFileSystem()
         parts = urlsplit(self.root)
-        return _filesystem(f"{parts.scheme}://{parts.netloc}")
+        return _filesystem(f"{parts.scheme}://{parts.netloc}", os.environ.get("AWS_ENDPOINT_URL", ""))
 
     def key(self, path: str) -> str:
         """A file's path within the file system."""
@@ -129,12 +129,12 @@ def open_dataset(urls: Sequence[str]) -> ds.Dataset:
 
 
 @cache
-def _filesystem(root: str) -> Any:
+def _filesystem(root: str, endpoint_url: str) -> Any:
     parts = urlsplit(root)
     if parts.scheme not in ("s3", "s3a"):
         return fs.FileSystem.from_uri(root)[0]
     # Given its region, it does not ask the network for that of the bucket.
-    endpoint = urlsplit(os.environ.get("AWS_ENDPOINT_URL", ""))
+    endpoint = urlsplit(endpoint_url)
     where = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme} if endpoint.netloc else {}
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     return fs.S3FileSystem(region=region, **where)
