@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,21 @@ from tests.gateway.http.programs import needs
 from tests.real.browser import chromium, wait_for
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 pytestmark = pytest.mark.real
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "reknit" / "gateway" / "static" / "reknit"
-PREACT = ROOT / "src" / "reknit" / "console" / "static" / "vendor" / "htm-preact.js"
+VENDOR = ROOT / "src" / "reknit" / "console" / "static" / "vendor"
+REACT = """
+import { h } from "/vendor/preact.js";
+import htm from "/vendor/htm.js";
+export { render } from "/vendor/preact.js";
+export * from "/vendor/preact-hooks.js";
+export const html = htm.bind(h);
+"""
+"""Stands in for React: Preact, as the console has it."""
 IN_NODE = """import { stream } from "reknit";
 const one = stream(process.argv[1], { onevent: (event) => {
   console.log(event.topic, event.payload, Buffer.from(event.bytes).toString());
@@ -72,6 +80,11 @@ def documented(language: str) -> str:
     return found[1]
 
 
+def served(path: Path) -> Callable[[Route], None]:
+    """Answers with a module's text."""
+    return lambda route: route.fulfill(path=path, content_type="text/javascript")
+
+
 def test_the_example_for_react_runs(node: Web, browser: Browser) -> None:
     """With Preact, which has the same hooks, and without JSX, which a browser does not read."""
     example = documented("jsx")
@@ -80,7 +93,7 @@ def test_the_example_for_react_runs(node: Web, browser: Browser) -> None:
     example = example.replace(jsx, 'html`<pre>${lines.join("\\n")}</pre>`')
     assert len(example.strip().splitlines()) <= 12
     body = f"""<!DOCTYPE html><meta charset="utf-8"><div id="app"></div>
-    <script type="importmap">{{"imports": {{"react": "/preact.js", "reknit": "/reknit.js"}}}}</script>
+    <script type="importmap">{{"imports": {{"react": "/react.js", "reknit": "/reknit.js"}}}}</script>
     <script type="module">
     import {{ html, render }} from "react";
     {example}
@@ -89,7 +102,9 @@ def test_the_example_for_react_runs(node: Web, browser: Browser) -> None:
     </script>"""
     page = browser.new_page()
     page.route("**/page.html", lambda route: route.fulfill(body=body, content_type="text/html"))
-    page.route("**/preact.js", lambda route: route.fulfill(path=PREACT, content_type="text/javascript"))
+    page.route("**/react.js", lambda route: route.fulfill(body=REACT, content_type="text/javascript"))
+    for path in VENDOR.glob("*.js"):
+        page.route(f"**/vendor/{path.name}", served(path))
     page.goto(f"{node.url}/page.html")
     while not len(node.http.tunnels):
         page.wait_for_timeout(10)

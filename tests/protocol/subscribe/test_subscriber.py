@@ -101,7 +101,7 @@ def test_gap_is_reported_in_its_place() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1)], 10))
     report, hand = give(subscriber, Delivered([batch(5)], 20))
-    assert report == LossReport("plant/a", SOURCE, 2, 5, "retention")
+    assert report == LossReport("plant/a", SOURCE, 2, 5, "gone")
     assert handed([hand]) == [(5, 6)]
 
 
