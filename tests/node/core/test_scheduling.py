@@ -183,6 +183,25 @@ def test_a_full_journal_delays_them() -> None:
     assert node.published() == [b"one"]
 
 
+def test_a_busy_node_does_not_put_off_what_a_full_journal_delayed() -> None:
+    """It is told of the time more often than it tries again, for what else it does."""
+    node = Node()
+    node.schedule(b"one", at=1.0)
+    room = node.journal.check_room
+
+    def full(size: int) -> None:
+        raise JournalFull("the disk is full")
+
+    node.journal.check_room = full  # type: ignore[method-assign]
+    node.at(1.0)
+    node.journal.check_room = room  # type: ignore[method-assign]
+    for _ in range(10):
+        node.now += 0.1
+        node.core.tick(node.now)
+        node.run()
+    assert node.published() == [b"one"]
+
+
 def test_retention_spares_them_and_does_not_wait_for_them() -> None:
     node = Node(retention=RetentionSettings(count_max=20))
     node.schedule(b"next year", at=1_000.0)

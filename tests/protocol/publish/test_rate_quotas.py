@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from reknit.batch import Batch
 from reknit.protocol.effects import Append, Send
-from reknit.protocol.machine import MadeDurable, PeerLeft
+from reknit.protocol.machine import MadeDurable, PeerJoined, PeerLeft
 from reknit.protocol.publish.intake import Effect, Intake
 from reknit.protocol.publish.rate_quotas import DEBT_S, PublishQuotas, RateQuotas, Rates
 from reknit.wire.codec import Frames
-from reknit.wire.messages import Go, Hold
+from reknit.wire.messages import Declare, Go, Hold
 
 RATES = {"ann": Rates(events=10), "bob": Rates(bytes=1_000)}
 
@@ -94,6 +94,20 @@ def test_events_of_a_new_source_that_were_not_taken_are_not_skipped_later() -> N
     assert taken(intake.take_effects()) == 0
     intake.receive(frames(1, 6, source=new), "ann1", 30.1)
     assert taken(intake.take_effects()) == 6
+
+
+def test_a_new_source_does_not_begin_with_events_of_a_connection_that_was_superseded() -> None:
+    """Those before them are refused, and those of the new connection were taken for ones that are here already."""
+    intake = machine()
+    for peer in ("ann1", "ann2"):
+        intake.receive(PeerJoined(), peer, 0.0)
+        intake.receive(Declare(b"s" * 16, "plant/a"), peer, 0.0)
+    intake.receive(frames(1, 200, source=b"o" * 16), "ann3", 0.0)
+    intake.receive(frames(20, 2), "ann1", 0.1)
+    intake.tick(30.0)
+    intake.take_effects()
+    intake.receive(frames(1, 5), "ann2", 30.0)
+    assert taken(intake.take_effects()) == 5
 
 
 def test_the_peers_of_an_identity_share_its_quota_and_others_are_not_touched() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reknit.batch import Batch
 from reknit.config import TopicSettings
 from reknit.entries import Removed
 from reknit.outcome import Code, FinalOutcome, Outcome
@@ -116,6 +117,18 @@ def test_events_are_not_missed_while_nobody_has_room() -> None:
     assert bench.get(FIRST + 4, 3) == {}
     got = by_peer(bench.settle_as("a", Outcome.ACCEPTED, 1, FIRST + 1, now=0.001))
     assert got == {"a": list(range(FIRST + 1, FIRST + 7))}
+
+
+def test_events_beyond_the_parts_of_members_without_credit_are_not_missed() -> None:
+    """The rest of a run goes to a member that has room, also while the run is still on its way to all queues."""
+    bench = QueueBench("")
+    bench.join("a", credit=1)
+    bench.join("b")
+    for first in range(1, 9, 2):
+        batch = Batch.build(SOURCE, "plant/a", first, [b"x"] * 2, 0)
+        bench.journal.stage(bytes(batch.data), [batch.head])
+    bench.keep()
+    assert by_peer(bench.perform()) == {"a": [1, 2], "b": [3, 4, 5, 6, 7, 8]}
 
 
 def test_other_topics_do_not_hold_up_a_queue_that_is_behind() -> None:

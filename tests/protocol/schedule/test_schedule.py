@@ -42,6 +42,15 @@ def test_events_are_due_in_the_order_of_their_times() -> None:
     assert schedule.next_deadline() is None
 
 
+def test_a_cancelled_event_wakes_nobody() -> None:
+    """A node whose journal was full looked at it again and again without a pause."""
+    schedule = made(1, 2)
+    schedule.receive(CancelEvents(Pattern("**"), frozenset({"73:1"})), JOURNAL, 0.0)
+    assert schedule.next_deadline() == 2.0
+    schedule.receive(CancelEvents(Pattern("**")), JOURNAL, 0.0)
+    assert schedule.next_deadline() is None
+
+
 def test_a_clock_that_was_set_makes_events_due() -> None:
     schedule = made(100)
     assert schedule.next_deadline() == 10.0, "the clock is looked at"

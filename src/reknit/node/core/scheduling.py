@@ -139,8 +139,11 @@ class Scheduling:
     def tick(self, now: float) -> None:
         """Publish the events whose time has come."""
         self.schedule.set_clock(self._now_us() - round(now * 1e6))
-        if now < self._retry_at or self._writer.has_deferred or self._intake.is_full:
-            self._retry_at = max(self._retry_at, now + RETRY_S if len(self.schedule) else 0.0)
+        if now < self._retry_at:  # other parts may tick more often: that does not put it off
+            return
+        if self._writer.has_deferred or self._intake.is_full:
+            if len(self.schedule):
+                self._retry_at = now + RETRY_S
             return
         self.schedule.tick(now)
         self._perform(now)

@@ -138,8 +138,8 @@ class DeliveryPump:
     def _pump_cursor(self, queue: Queue, room: int) -> bool:
         """Move a queue that is behind forward: from the tail, or by a scan. False if nothing more can be done."""
         cursor = queue.cursor
-        run = self._tail_run(cursor.position)
-        if cursor.position >= self._state.end or (run is None and self._tail):
+        run = self._tail_run(cursor.position)  # while that is on its way to all queues, the end is before it
+        if run is None and (self._tail or cursor.position >= self._state.end):
             cursor.go_live()
             return False
         if run is None or cursor.position < self._tail[0].position:

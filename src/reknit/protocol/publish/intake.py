@@ -392,9 +392,10 @@ class Intake:
             self._turn_away(away, peer, text)
 
     def _turn_away(self, heads: Sequence[Head], peer: Peer, text: str, sources: Sequence[bytes] = ()) -> None:
-        """Take none of these for now."""
+        """Take none of these for now. A new source does not begin with those of a connection that was superseded."""
         for head in heads:
-            self._positions.turned_away(head.source, head.first)
+            if self._connections.speaks_for(head.source, peer):
+                self._positions.turned_away(head.source, head.first)
         self._send(peer, Hold(Code.RESOURCE_EXHAUSTED, text, list(sources)))
 
     def _stop(self, text: str) -> None:

@@ -211,6 +211,8 @@ class Schedule(Machine[Input, Effect]):
 
     def next_deadline(self) -> float | None:
         """When the next event is due, or the clock should be looked at again."""
+        while self._heap and not self._is_waiting(self._heap[0]):
+            heappop(self._heap)
         if not self._heap:
             return None
         return min((self._heap[0].due_us - self._zero_us) / 1e6, self._looked_at + LOOK_S)
