@@ -16,6 +16,7 @@ from reknit.errors import JournalCorrupt
 from reknit.outcome import FinalOutcome
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.disk import DiskJournal
+from reknit.store.index.lmdb_environment import MAP_BYTES
 from reknit.store.index.lmdb_pages import damage_of
 from reknit.store.index.rows import UNSEALED_FORMAT, decode_state, encode
 from reknit.store.log.retention import Retention
@@ -123,6 +124,29 @@ def test_any_flipped_byte_of_the_index_changes_nothing(
     check_rebuilt(directory, made[1])
 
 
+FIRST_PAGE = [
+    pytest.param(22, 1, id="version"),
+    pytest.param(38, 1, id="size of the map"),
+    pytest.param(92, 2, id="kind of the databases"),
+    pytest.param(140, 0x80, id="last page"),
+    pytest.param(143, 1, id="last page, beyond any map"),
+]
+
+
+@pytest.mark.parametrize(("at", "flip"), FIRST_PAGE)
+def test_a_field_of_the_first_page_that_lmdb_trusts_is_checked(
+    made: tuple[Path, Facts], tmp_path: Path, at: int, flip: int
+) -> None:
+    directory = shutil.copytree(made[0], tmp_path / "journal")
+    path = directory / "index" / "data.mdb"
+    content = bytearray(path.read_bytes())
+    content[at] ^= flip
+    path.write_bytes(content)
+    with pytest.raises(JournalCorrupt, match="start the node, which rebuilds it"):
+        open_reader(directory)
+    assert check_rebuilt(directory, made[1]).report.index_aside
+
+
 def test_a_reader_refuses_a_damaged_index_and_says_what_to_do(
     made: tuple[Path, Facts], tmp_path: Path
 ) -> None:
@@ -157,6 +181,23 @@ def test_no_damage_is_found_in_an_index_that_is_in_use(tmp_path: Path) -> None:
             journal.trim()
             assert damage_of(tmp_path / "index" / "data.mdb") == ""
     journal.close()
+
+
+def test_no_damage_is_found_in_an_index_that_ends_with_pages_that_were_never_written(tmp_path: Path) -> None:
+    """LMDB leaves out those that a transaction made and removed again. They are free."""
+    path = tmp_path / "data.mdb"
+    with lmdb.open(str(tmp_path), map_size=MAP_BYTES, max_dbs=1) as env:
+        db = env.open_db(b"rows")
+        for size in (300, 9_000) * 3:
+            keys = [b"%d" % number for number in range(50)]
+            with env.begin(write=True) as txn:
+                for key in keys:
+                    txn.put(key, bytes(size), db=db)
+                for key in keys[10:]:
+                    txn.delete(key, db=db)
+            assert damage_of(path) == ""
+        pages = env.info()["last_pgno"] + 1
+        assert path.stat().st_size < pages * env.stat()["psize"]
 
 
 def test_an_index_without_checksums_gets_them(made: tuple[Path, Facts], tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ SEEDS = {
     214: "a durable subscriber that was away when retention removed its events was never told that they are lost",
     10295: "a neighbour's events waited for ever behind one that the node had refused as too far in the future",
     10234: "the same at the target of a bridge, after its clock was set back",
-    10335: "the record did not count a node's restart in order as a new life, in which a repeated post is stored again",
+    10335: "the record did not count a node's restart as a new life, in which a repeated post is stored again, if it "
+    "was in order, or if the post was on its way when the node started",
     10110: "an AMQP receiver could not tell that a message was redriven",
     10365: "a commit that failed on a full disk was tried again after the node had closed its journal",
     10252: "two nodes with bridges to each other each made the other's bridge wait for its own full queue",

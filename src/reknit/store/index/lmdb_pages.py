@@ -24,7 +24,7 @@ _PAGE: Final = struct.Struct("<QHHHH")
 _OVERFLOW_PAGES: Final = struct.Struct("<I")
 _NODE: Final = struct.Struct("<HHHH")
 _DATABASE: Final = struct.Struct("<IHHQQQQQ")
-_META: Final = struct.Struct("<II16x48s48sQQ")
+_META: Final = struct.Struct("<II8xQ48s48sQQ")
 _NUMBER: Final = struct.Struct("<Q")
 _MAGIC: Final = 0xBEEFC0DE
 _VERSION: Final = 1
@@ -33,6 +33,10 @@ _BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
 _BIG_DATA, _SUB_DATABASE = 1, 2
 _PAGE_SIZES: Final = frozenset(1 << bits for bits in range(9, 17))
 _DEPTH_MAX: Final = 32
+_MAP_BYTES_MAX: Final = 1 << 44
+"""No index is larger, and a process can map as much."""
+_FREE_FLAGS: Final = 8
+"""The list of free pages has numbers as keys; all other databases are plain."""
 
 
 class _Invalid(Exception):
@@ -51,6 +55,8 @@ class _Database(NamedTuple):
 
 
 class _Meta(NamedTuple):
+    version: int
+    map_bytes: int
     free: _Database
     main: _Database
     last_page: int
@@ -80,6 +86,10 @@ class _PageWalk:
     def __init__(self, data: bytes) -> None:
         self._data = data
         metas = [_read_meta(data, at) for at in (0, _page_bytes(data))]
+        if metas[0].version != metas[1].version:
+            raise _Invalid("its first pages have different versions")
+        if max(meta.map_bytes for meta in metas) > _MAP_BYTES_MAX:
+            raise _Invalid("it says that it is larger than any index")
         self._meta = max(metas, key=lambda meta: meta.transaction)
         self._page_bytes = self._meta.free.pad
         self._used: set[int] = {0, 1}
@@ -88,13 +98,21 @@ class _PageWalk:
 
     def check(self) -> None:
         """Raises `_Invalid`."""
+        if self._meta.free.flags & 0xFF != _FREE_FLAGS:
+            raise _Invalid("its list of free pages is of another kind")
         free: list[bytes] = []
         self._database(self._meta.free, free)
         sub_databases: list[bytes] = []
-        self._database(self._meta.main, sub_databases, wants_sub=True)
+        self._plain(self._meta.main, sub_databases, wants_sub=True)
         for row in sub_databases:
-            self._database(_Database(*_DATABASE.unpack(row)), None)
+            self._plain(_Database(*_DATABASE.unpack(row)), None)
         self._check_free(free)
+        self._check_last_page()
+
+    def _plain(self, database: _Database, rows: list[bytes] | None, wants_sub: bool = False) -> None:
+        if database.flags:
+            raise _Invalid("a database is of another kind")
+        self._database(database, rows, wants_sub)
 
     def _database(self, database: _Database, rows: list[bytes] | None, wants_sub: bool = False) -> None:
         """Walk one database; `rows` gets the data of its leaves."""
@@ -202,6 +220,11 @@ class _PageWalk:
                     raise _Invalid(f"page {number} is in use and free")
                 self._used.add(number)
 
+    def _check_last_page(self) -> None:
+        """LMDB maps as many pages as the file says it has. Those that it never wrote, beyond its end, are free."""
+        if self._meta.last_page >= max(len(self._data) // self._page_bytes, max(self._used) + 1):
+            raise _Invalid(f"it has no page {self._meta.last_page}")
+
 
 def _page_bytes(data: bytes) -> int:
     size: int = _DATABASE.unpack_from(data, 40)[0]
@@ -212,10 +235,15 @@ def _page_bytes(data: bytes) -> int:
 
 def _read_meta(data: bytes, at: int) -> _Meta:
     flags = _PAGE.unpack_from(data, at)[2]
-    magic, version, free, main, last_page, transaction = _META.unpack_from(data, at + _PAGE.size)
+    magic, version, map_bytes, free, main, last_page, transaction = _META.unpack_from(data, at + _PAGE.size)
     # The upper bits of the version belong to the variant of LMDB that wrote it.
     if flags & 0xFF != _META_PAGE or magic != _MAGIC or version & 0xFFFF != _VERSION:
         raise _Invalid("its first pages are not valid")
     return _Meta(
-        _Database(*_DATABASE.unpack(free)), _Database(*_DATABASE.unpack(main)), last_page, transaction
+        version,
+        map_bytes,
+        _Database(*_DATABASE.unpack(free)),
+        _Database(*_DATABASE.unpack(main)),
+        last_page,
+        transaction,
     )

@@ -28,13 +28,18 @@ class PostingProgram(Program):
         self.topic = topic
         self._count = 0
         self._is_posting = False
+        self._asked: Sent | None = None
+        """The event in the request that is on its way. That may reach the node in a later life, too."""
+        self._lives: set[int] = set()
+        """Those of the node in which it may have stored this event."""
+        node.on_start(self._count_life)
 
     @property
     def is_done(self) -> bool:
         return self.scene.is_calm and not self._is_posting
 
     def crash(self) -> None:
-        self._is_posting = False
+        self._is_posting, self._asked = False, None
         super().crash()
 
     async def live(self) -> None:
@@ -58,10 +63,10 @@ class PostingProgram(Program):
     async def _post_form(self) -> None:
         """With an id: as long as the node runs, a repeat changes nothing."""
         sent = self._next()
-        lives: set[int] = set()
+        self._lives = set()
         while True:
-            lives.add(self.node.starts)
-            sent.copies_max = len(lives)
+            self._asked = sent
+            self._count_life()
             try:
                 async with asyncio.timeout(20.0):
                     await notify(
@@ -69,8 +74,15 @@ class PostingProgram(Program):
                     )
                 break
             except (NotConnected, RemoteError, TimeoutError):
+                self._asked = None
                 await asyncio.sleep(AGAIN_S)
+        self._asked = None
         self.scene.record.stored(sent)
+
+    def _count_life(self) -> None:
+        if self._asked is not None:
+            self._lives.add(self.node.starts)
+            self._asked.copies_max = len(self._lives)
 
     async def _post_cloudevent(self) -> None:
         """A repeat is an event of its own, as far as the node knows."""
