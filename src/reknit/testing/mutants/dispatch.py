@@ -295,8 +295,8 @@ MUTANTS: Final = (
     Mutant(
         name="queue-behind-goes-live",
         module=PUMP,
-        old="        if cursor.position >= self._state.end or (run is None and self._tail):",
-        new="        if cursor.position >= self._state.end or run is None:",
+        old="        if run is None and (self._tail or cursor.position >= self._state.end):",
+        new="        if run is None:",
         breaks="a queue that is behind reads the journal",
     ),
     Mutant(
